@@ -1,0 +1,39 @@
+#pragma once
+
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace kvreplay {
+
+/// Where a user's mistake lies: the file, and the JSON pointer or HDF5 path within it. Either may be
+/// empty (a command-line argument has no file).
+struct Place {
+  std::string file;
+  std::string within;
+
+  /// The place of a member below this one: `within` + "/" + `name`.
+  [[nodiscard]] Place at(std::string_view name) const;
+};
+
+/// A mistake in what the user gave us (trace, config, device, argument), never one of ours. what() is
+/// one line that names the place, what was found and what is allowed; the program prints it and exits
+/// with code 2. Our own mistakes are assertions or std::logic_error.
+class UserError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+  UserError(const Place& place, std::string_view found, std::string_view allowed);
+};
+
+/// UserError for a name that is not among `names`; adds the nearest one.
+[[nodiscard]] UserError unknown_name(const Place& place, std::string_view kind,
+                                     std::string_view name, std::span<const std::string> names);
+
+/// The member of `names` with the smallest edit distance from `name`; empty when none is near.
+[[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> names);
+
+/// "a, b, c"
+[[nodiscard]] std::string join(std::span<const std::string> names, std::string_view separator = ", ");
+
+}  // namespace kvreplay

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace kvreplay {
+
+/// IEEE 754 binary16, as traces store it. A storage type: kernels convert whole rows at once.
+struct Half {
+  std::uint16_t bits = 0;
+  friend bool operator==(Half, Half) = default;
+};
+
+/// Exact.
+[[nodiscard]] constexpr float to_float(Half half) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(half.bits & 0x8000u) << 16;
+  const std::uint32_t exponent = (half.bits >> 10) & 0x1fu;
+  const std::uint32_t mantissa = half.bits & 0x3ffu;
+  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign != 0 ? -magnitude : magnitude;
+}
+
+/// Rounds to nearest, ties to even; magnitudes from 65520 up become infinity.
+[[nodiscard]] constexpr Half to_half(float value) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
+  if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
+  if (magnitude < 0x38800000u) {
+    // Subnormal: adding 0.5 leaves the half's mantissa, rounded to even, in the float's lowest bits.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
+  }
+  const std::uint32_t odd = (magnitude >> 13) & 1u;
+  return {static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13))};
+}
+
+/// bfloat16 bits to float. Exact.
+[[nodiscard]] constexpr float bfloat16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// A view of half-precision rows, [heads, tokens, dim], each row contiguous, each head's rows
+/// contiguous. It owns nothing: the trace's mapping or a buffer outlives it.
+struct HalfTensor {
+  const Half* data = nullptr;
+  std::int64_t heads = 0;
+  std::int64_t tokens = 0;
+  std::int64_t dim = 0;
+  std::int64_t head_stride = 0;  ///< elements from one head's first row to the next head's
+
+  [[nodiscard]] const Half* head(std::int64_t h) const { return data + h * head_stride; }
+  [[nodiscard]] const Half* row(std::int64_t h, std::int64_t t) const { return head(h) + t * dim; }
+  /// The same rows up to token `end`: how a replay hides the future from a policy.
+  [[nodiscard]] HalfTensor first_tokens(std::int64_t end) const {
+    return {data, heads, end, dim, head_stride};
+  }
+  [[nodiscard]] HalfTensor select_heads(std::int64_t begin, std::int64_t count) const {
+    return {head(begin), count, tokens, dim, head_stride};
+  }
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace kvreplay {
+
+/// A file that appears whole or not at all: written beside its final name, renamed by commit(),
+/// removed when commit() was never reached.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  /// Where to write. The folder exists.
+  [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
+  /// Renames to the final path, after the bytes have reached the disk. UserError when that fails.
+  void commit();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  bool committed_ = false;
+};
+
+/// Writes a whole text file through an OutputFile. UserError (full disk, no permission) names it.
+void write_text_file(const std::string& path, std::string_view text);
+
+}  // namespace kvreplay

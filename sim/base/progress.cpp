@@ -1,0 +1,44 @@
+#include "sim/base/progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+namespace kvreplay {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Progress::Progress(std::string label, std::int64_t total)
+    : label_(std::move(label)), total_(std::max<std::int64_t>(total, 1)),
+      terminal_(::isatty(STDERR_FILENO) != 0), next_(start_ + seconds(2)) {}
+
+Progress::~Progress() {
+  if (shown_ && terminal_) std::fprintf(stderr, "\r\033[K");
+}
+
+void Progress::advance(std::int64_t amount) {
+  const std::lock_guard lock(mutex_);
+  done_ += amount;
+  const auto now = Clock::now();
+  if (now < next_) return;
+  next_ = now + (terminal_ ? milliseconds(200) : milliseconds(10000));
+  show(std::chrono::duration<double>(now - start_).count());
+}
+
+void Progress::show(double elapsed_s) {
+  shown_ = true;
+  const double share = static_cast<double>(done_) / static_cast<double>(total_);
+  const double left_s = share > 0 ? elapsed_s * (1 - share) / share : 0;
+  constexpr int kWidth = 30;
+  const int filled = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
+  const std::string bar = std::string(static_cast<std::size_t>(filled), '#') +
+                          std::string(static_cast<std::size_t>(kWidth - filled), '.');
+  std::fprintf(stderr, "%s%s [%s] %3.0f %%  %.0f s left%s", terminal_ ? "\r\033[K" : "",
+               label_.c_str(), bar.c_str(), share * 100, left_s, terminal_ ? "" : "\n");
+  std::fflush(stderr);
+}
+
+}  // namespace kvreplay
