@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "sim/base/parameters.hpp"
+#include "sim/base/registry.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace kvreplay {
+
+/// One command to a block device. Offset and size are multiples of logical_block_bytes, the size at
+/// most max_transfer_bytes.
+struct IoCommand {
+  std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;
+  bool write = false;
+};
+
+/// What a host must know of a device to send it commands.
+struct DeviceLimits {
+  std::uint32_t logical_block_bytes = 4096;
+  std::uint32_t max_transfer_bytes = 512 * 1024;
+  std::uint32_t queue_depth = 32;
+};
+
+/// What the device has done since it was made.
+struct DeviceCounters {
+  std::uint64_t read_commands = 0;
+  std::uint64_t write_commands = 0;
+  std::uint64_t host_read_bytes = 0;   ///< bytes that crossed the link
+  std::uint64_t host_write_bytes = 0;
+  std::uint64_t flash_read_bytes = 0;  ///< bytes sensed in NAND: whole pages, or sub-pages where the
+                                       ///< device has them
+  std::uint64_t flash_write_bytes = 0;
+};
+
+/// A modelled block device. Commands beyond the queue depth wait in the host in the order of
+/// submission.
+class Device {
+ public:
+  static constexpr std::string_view kRole = "device";
+  struct Context {
+    Simulation& simulation;
+  };
+
+  virtual ~Device() = default;
+  /// Starts a command. `done.on_event(argument)` is called at the virtual time of its completion.
+  virtual void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) = 0;
+  [[nodiscard]] virtual DeviceLimits limits() const = 0;
+  [[nodiscard]] virtual DeviceCounters counters() const = 0;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "sim/base/half.hpp"
+
+namespace kvreplay::kernels {
+
+/// Instruction sets, lowest first. Every kernel gives the same bits on each: one fixed order of
+/// partial sums (16 lanes, lane j takes elements j, j+16, ...; lanes are added in a fixed tree), fused
+/// multiply-add everywhere, our own exponential.
+enum class Isa { kScalar, kAvx2, kAvx512 };
+
+/// The best one that this machine has; what the kernels use unless told otherwise.
+[[nodiscard]] Isa best_isa();
+[[nodiscard]] Isa current_isa();
+/// For tests and benchmarks; not thread-safe. Throws std::invalid_argument above best_isa().
+void use_isa(Isa isa);
+[[nodiscard]] std::string_view isa_name(Isa isa);
+
+/// Converts a row (or any contiguous run) of n elements. Exact.
+void to_float(const Half* from, float* to, std::int64_t n);
+/// Rounds to nearest even.
+void to_half(const float* from, Half* to, std::int64_t n);
+
+/// sum_i a[i] b[i].
+[[nodiscard]] float dot(const float* a, const float* b, std::int64_t dim);
+
+/// scores[q * score_stride + n] = queries[q] . rows[n] for `queries` row-major [query_count, dim] and
+/// `rows` [row_count, dim]. Each row is read (and converted) once for all queries of its KV head.
+void score(const float* queries, std::int64_t query_count, const Half* rows, std::int64_t row_count,
+           std::int64_t dim, float* scores, std::int64_t score_stride);
+void score(const float* queries, std::int64_t query_count, const float* rows,
+           std::int64_t row_count, std::int64_t dim, float* scores, std::int64_t score_stride);
+
+/// Quest's bound: scores[q * score_stride + n] = sum_d max(q_d M_nd, q_d m_nd), for `minima` and
+/// `maxima` row-major [row_count, dim]. (Quest, Algorithm 1)
+void score_bounds(const float* queries, std::int64_t query_count, const float* minima,
+                  const float* maxima, std::int64_t row_count, std::int64_t dim, float* scores,
+                  std::int64_t score_stride);
+
+/// The indices of the k largest of scores[0, n), ascending by index; ties go to the lower index; k is
+/// cut to n. By partition, not by sort. NaN is not allowed.
+void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::int32_t> indices);
+
+/// The indices of all n scores in descending order, ties by ascending index.
+void order_descending(const float* scores, std::int64_t n, std::span<std::int32_t> indices);
+
+/// values[i] = exp(values[i] * scale - max) / sum, in place; returns ln(sum_i exp(values[i] * scale)).
+/// n >= 1.
+float softmax(float* values, std::int64_t n, float scale);
+
+/// Scaled dot-product attention of one query head over a subset of tokens:
+/// weights = softmax(scale * q . keys[tokens]), output = sum_i weights[i] values[tokens[i]].
+/// keys, values: one head's rows [*, dim]; weights: [tokens.size()], output: [dim].
+/// Returns the log-sum-exp of the scaled logits.
+float attend(const float* query, const Half* keys, const Half* values,
+             std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
+             float* output);
+
+/// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not change
+/// the argmax); Euclidean: argmin |row - c|^2; inner product: argmax row . c. Ties go to the lower
+/// centroid.
+enum class Metric { kCosine, kEuclidean, kInnerProduct };
+
+struct KMeansOptions {
+  Metric metric = Metric::kCosine;
+  std::int64_t clusters = 1;
+  std::int64_t max_iterations = 20;
+  bool stop_when_stable = true;  ///< end when no row changes its cluster
+  std::uint64_t seed = 0;
+};
+
+/// Lloyd's algorithm over rows [row_count, dim]. Start: `clusters` distinct rows drawn at random. The
+/// new centroid is the plain mean of its rows; an empty cluster keeps its old centroid. After the
+/// last update one more assignment gives the final labels. `clusters` is cut to row_count.
+/// centroids: [clusters, dim], labels: [row_count]. Returns the number of iterations done.
+std::int64_t k_means(const Half* rows, std::int64_t row_count, std::int64_t dim,
+                     const KMeansOptions& options, std::span<float> centroids,
+                     std::span<std::int32_t> labels);
+
+/// labels[n] = nearest centroid of rows[n].
+void assign(const Half* rows, std::int64_t row_count, const float* centroids,
+            std::int64_t centroid_count, std::int64_t dim, Metric metric,
+            std::span<std::int32_t> labels);
+
+}  // namespace kvreplay::kernels

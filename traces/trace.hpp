@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/base/half.hpp"
+
+namespace kvreplay {
+
+/// What a trace says of itself: the root attributes (docs/trace-format.md).
+struct TraceInfo {
+  std::string model;
+  std::string model_revision;
+  std::string weights_sha256;
+  std::int64_t layers = 0;  ///< the model's own count; recorded_layers are the ones held
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t hidden_size = 0;
+  std::vector<std::int64_t> recorded_layers;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t tokens = 0;
+  std::string dtype;         ///< "f16" or "bf16", as stored
+  std::string key_state;     ///< "post_rope" or "pre_rope"
+  double rope_theta = 0;
+  std::string rope_pairs;    ///< "half" or "interleaved"
+  std::string rope_scaling;  ///< "none" or a text
+  double softmax_scale = 0;
+  std::vector<std::int64_t> sliding_window;  ///< per recorded layer; 0 = full attention
+  std::string tokenizer;
+  std::string text_source;
+  std::string text_sha256;
+  std::string tool;
+  std::string tool_version;
+  std::int64_t seed = 0;
+  std::string created_utc;
+
+  [[nodiscard]] std::int64_t decode_steps() const { return tokens - prompt_tokens; }
+  [[nodiscard]] std::int64_t queries_per_kv_head() const { return query_heads / kv_heads; }
+};
+
+/// A matrix that was computed from another text, under /adapter/NN: joint_lowrank
+/// [kv_heads * head_dim, rank], head_pca [kv_heads, head_dim, head_dim], head_skew (same shape).
+struct Adapter {
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;  ///< row-major
+  std::string text_sha256;    ///< of the text it was computed from; "" when the trace does not say
+};
+
+/// A recorded layer. Views into the file's mapping (contiguous f16) or into buffers of this object
+/// (chunked, or bf16 converted to f16: exact for magnitudes from 6.1e-5 to 65504, an error above).
+/// Valid as long as this object lives.
+class TraceLayer {
+ public:
+  std::int64_t layer = 0;        ///< the model's layer number
+  HalfTensor keys;               ///< [kv_heads, tokens, head_dim]
+  HalfTensor values;             ///< [kv_heads, tokens, head_dim]
+  HalfTensor queries;            ///< [query_heads, tokens - query_start, head_dim]
+  HalfTensor queries_ahead;      ///< as queries; tokens == 0 when the trace has none
+  std::int64_t query_start = 0;  ///< position of the first query
+
+  /// Keeps the buffers and the mapping alive.
+  std::shared_ptr<const void> storage;
+};
+
+/// Reads a .kvtrace.h5 file by layer and range, never whole. Opening checks every attribute and
+/// shape, the file's size and that it is complete; each layer's vectors are sampled for NaN and
+/// infinity as it is loaded. Every failure is a UserError with the HDF5 path. load_layer may be
+/// called from several threads.
+class TraceReader {
+ public:
+  explicit TraceReader(std::string file);
+  ~TraceReader();
+  TraceReader(TraceReader&&) noexcept;
+  TraceReader& operator=(TraceReader&&) noexcept;
+
+  [[nodiscard]] const std::string& file() const;
+  [[nodiscard]] const TraceInfo& info() const;
+  /// SHA-256 of the file's bytes; computed on first use, in pieces.
+  [[nodiscard]] const std::string& content_hash() const;
+
+  /// The layer at `index` in recorded_layers.
+  [[nodiscard]] TraceLayer load_layer(std::int64_t index) const;
+  /// /adapter/NN/`name` of that layer, or nothing.
+  [[nodiscard]] std::optional<Adapter> load_adapter(std::int64_t index,
+                                                    const std::string& name) const;
+
+  [[nodiscard]] std::vector<std::int32_t> token_ids() const;
+  /// /tokens/`name` (entropy, top_probability, log_probability), [tokens].
+  [[nodiscard]] std::vector<float> token_statistic(const std::string& name) const;
+
+  /// Checks every value of every data set for NaN and infinity.
+  void verify() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvreplay
