@@ -17,7 +17,9 @@ std::string found_text(const json& node) {
   return "found " + std::string(node.type_name()) + " " + text;
 }
 
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+std::string first_line(std::string_view text) {
+  return std::string(text.substr(0, text.find('\n')));
+}
 
 }  // namespace
 
@@ -45,9 +47,15 @@ ConfigNode ConfigNode::parse(std::string_view text, std::string file) {
   return node;
 }
 
-const json& ConfigNode::raw() const { return *node_; }
-bool ConfigNode::is_object() const { return node_->is_object(); }
-bool ConfigNode::is_array() const { return node_->is_array(); }
+const json& ConfigNode::raw() const {
+  return *node_;
+}
+bool ConfigNode::is_object() const {
+  return node_->is_object();
+}
+bool ConfigNode::is_array() const {
+  return node_->is_array();
+}
 bool ConfigNode::has(std::string_view key) const {
   return node_->is_object() && node_->contains(std::string(key));
 }
@@ -115,7 +123,8 @@ Argument ConfigNode::argument() const {
   } else if (scalar->is_string()) {
     argument.value = scalar->get<std::string>();
   } else {
-    throw UserError(place(), found_text(*scalar), R"(a number, text, true or false, or {"value", "source"})");
+    throw UserError(place(), found_text(*scalar),
+                    R"(a number, text, true or false, or {"value", "source"})");
   }
   return argument;
 }

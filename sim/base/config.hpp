@@ -33,7 +33,8 @@ class ConfigNode {
   /// An array's elements, or the value itself as the only one.
   [[nodiscard]] std::vector<ConfigNode> items() const;
   [[nodiscard]] std::vector<std::string> keys() const;
-  /// Throws a UserError at the first member that is not in `allowed`. Members whose name starts with
+  /// Throws a UserError at the first member that is not in `allowed`. Members whose name starts
+  /// with
   /// '_' are comments.
   void allow_only(std::span<const std::string> allowed) const;
 
@@ -41,9 +42,9 @@ class ConfigNode {
   /// A scalar, unwrapped from {"value", "source"}.
   [[nodiscard]] Argument argument() const;
 
-  /// This object with the member at `path` ("cache.capacity_groups") replaced; `text` is read as JSON
-  /// where it parses and as a string otherwise. A source beside the old value goes: it no longer
-  /// vouches for the number.
+  /// This object with the member at `path` ("cache.capacity_groups") replaced; `text` is read as
+  /// JSON where it parses and as a string otherwise. A source beside the old value goes: it no
+  /// longer vouches for the number.
   [[nodiscard]] ConfigNode with(std::string_view path, std::string_view text) const;
 
  private:

@@ -7,8 +7,8 @@
 
 namespace kvreplay {
 
-/// Where a user's mistake lies: the file, and the JSON pointer or HDF5 path within it. Either may be
-/// empty (a command-line argument has no file).
+/// Where a user's mistake lies: the file, and the JSON pointer or HDF5 path within it. Either may
+/// be empty (a command-line argument has no file).
 struct Place {
   std::string file;
   std::string within;
@@ -17,9 +17,9 @@ struct Place {
   [[nodiscard]] Place at(std::string_view name) const;
 };
 
-/// A mistake in what the user gave us (trace, config, device, argument), never one of ours. what() is
-/// one line that names the place, what was found and what is allowed; the program prints it and exits
-/// with code 2. Our own mistakes are assertions or std::logic_error.
+/// A mistake in what the user gave us (trace, config, device, argument), never one of ours. what()
+/// is one line that names the place, what was found and what is allowed; the program prints it and
+/// exits with code 2. Our own mistakes are assertions or std::logic_error.
 class UserError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -34,6 +34,7 @@ class UserError : public std::runtime_error {
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 /// "a, b, c"
-[[nodiscard]] std::string join(std::span<const std::string> names, std::string_view separator = ", ");
+[[nodiscard]] std::string join(std::span<const std::string> names,
+                               std::string_view separator = ", ");
 
 }  // namespace kvreplay

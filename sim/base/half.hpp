@@ -17,7 +17,8 @@ struct Half {
   const std::uint32_t exponent = (half.bits >> 10) & 0x1fu;
   const std::uint32_t mantissa = half.bits & 0x3ffu;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
   const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
   return sign != 0 ? -magnitude : magnitude;
 }
@@ -30,9 +31,11 @@ struct Half {
   if (magnitude > 0x7f800000u) return {static_cast<std::uint16_t>(sign | 0x7e00u)};
   if (magnitude >= 0x477ff000u) return {static_cast<std::uint16_t>(sign | 0x7c00u)};
   if (magnitude < 0x38800000u) {
-    // Subnormal: adding 0.5 leaves the half's mantissa, rounded to even, in the float's lowest bits.
+    // Subnormal: adding 0.5 leaves the half's mantissa, rounded to even, in the float's lowest
+    // bits.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return {static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
+    return {
+        static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u))};
   }
   const std::uint32_t odd = (magnitude >> 13) & 1u;
   return {static_cast<std::uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13))};

@@ -54,7 +54,8 @@ std::string sha256_file(const std::string& file) {
   if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a readable file");
   Sha256 hash;
   std::vector<char> piece(1 << 20);
-  while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) || stream.gcount() > 0) {
+  while (stream.read(piece.data(), static_cast<std::streamsize>(piece.size())) ||
+         stream.gcount() > 0) {
     hash.update({reinterpret_cast<const std::byte*>(piece.data()),
                  static_cast<std::size_t>(stream.gcount())});
   }

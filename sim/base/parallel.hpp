@@ -5,9 +5,9 @@
 
 namespace kvreplay {
 
-/// Runs work(0) ... work(count - 1), each once, on up to `threads` threads (at least 1). Indices are
-/// taken in order; results must depend on the index alone. The exception of the lowest index that
-/// failed is rethrown after all threads have stopped.
+/// Runs work(0) ... work(count - 1), each once, on up to `threads` threads (at least 1). Indices
+/// are taken in order; results must depend on the index alone. The exception of the lowest index
+/// that failed is rethrown after all threads have stopped.
 void parallel_for(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work);
 
 }  // namespace kvreplay

@@ -30,14 +30,26 @@ std::optional<Value> to_value(std::optional<T> given) {
 Parameter integer_parameter(std::string name, std::string unit,
                             std::optional<std::int64_t> default_value, Range range,
                             std::string help) {
-  return {std::move(name), std::move(unit), to_value(default_value), std::int64_t{0},
-          range.minimum,   range.maximum,   {},                      std::move(help)};
+  return {std::move(name),
+          std::move(unit),
+          to_value(default_value),
+          std::int64_t{0},
+          range.minimum,
+          range.maximum,
+          {},
+          std::move(help)};
 }
 
 Parameter real_parameter(std::string name, std::string unit, std::optional<double> default_value,
                          Range range, std::string help) {
-  return {std::move(name), std::move(unit), to_value(default_value), 0.0,
-          range.minimum,   range.maximum,   {},                      std::move(help)};
+  return {std::move(name),
+          std::move(unit),
+          to_value(default_value),
+          0.0,
+          range.minimum,
+          range.maximum,
+          {},
+          std::move(help)};
 }
 
 Parameter choice_parameter(std::string name, std::vector<std::string> choices,
@@ -90,16 +102,22 @@ std::string allowed_text(const Parameter& parameter) {
   return text;
 }
 
-bool Arguments::flag(std::string_view name) const { return std::get<bool>(find(name).value); }
+bool Arguments::flag(std::string_view name) const {
+  return std::get<bool>(find(name).value);
+}
 std::int64_t Arguments::integer(std::string_view name) const {
   return std::get<std::int64_t>(find(name).value);
 }
-double Arguments::real(std::string_view name) const { return std::get<double>(find(name).value); }
+double Arguments::real(std::string_view name) const {
+  return std::get<double>(find(name).value);
+}
 const std::string& Arguments::text(std::string_view name) const {
   return std::get<std::string>(find(name).value);
 }
 
-Place Arguments::place(std::string_view name) const { return place_.at(name); }
+Place Arguments::place(std::string_view name) const {
+  return place_.at(name);
+}
 
 const Argument& Arguments::find(std::string_view name) const {
   const auto found = values_.find(name);

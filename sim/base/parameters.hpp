@@ -23,11 +23,11 @@ struct Parameter {
   std::string name;  ///< with the unit as its suffix where it has one: group_tokens, read_us
   std::string unit;  ///< "" for a pure number, a name or a flag
   std::optional<Value> default_value;  ///< none: the parameter is required
-  Value type;        ///< only the alternative counts
+  Value type;                          ///< only the alternative counts
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices;  ///< for text: the names allowed; empty = any text
-  std::string help;  ///< one line
+  std::string help;                  ///< one line
 };
 
 struct Range {

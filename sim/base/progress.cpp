@@ -12,8 +12,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 Progress::Progress(std::string label, std::int64_t total)
-    : label_(std::move(label)), total_(std::max<std::int64_t>(total, 1)),
-      terminal_(::isatty(STDERR_FILENO) != 0), next_(start_ + seconds(2)) {}
+    : label_(std::move(label)),
+      total_(std::max<std::int64_t>(total, 1)),
+      terminal_(::isatty(STDERR_FILENO) != 0),
+      next_(start_ + seconds(2)) {}
 
 Progress::~Progress() {
   if (shown_ && terminal_) std::fprintf(stderr, "\r\033[K");

@@ -7,8 +7,9 @@
 
 namespace kvreplay {
 
-/// A progress bar with the time left, on standard error. It shows itself only once the work has taken
-/// two seconds and only on a terminal; elsewhere it prints a line every ten seconds. Thread-safe.
+/// A progress bar with the time left, on standard error. It shows itself only once the work has
+/// taken two seconds and only on a terminal; elsewhere it prints a line every ten seconds.
+/// Thread-safe.
 class Progress {
  public:
   Progress(std::string label, std::int64_t total);

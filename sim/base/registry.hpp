@@ -51,7 +51,8 @@ class Registry {
 
   void add(Part<Role> part) {
     const std::string role{Role::kRole};
-    part_catalogue()[{role, part.name}] = {role, part.name, part.help, part.source, part.parameters};
+    part_catalogue()[{role, part.name}] = {role, part.name, part.help, part.source,
+                                           part.parameters};
     std::string name = part.name;
     if (!parts_.emplace(name, std::move(part)).second) {
       throw std::logic_error("two parts of role " + role + " are named " + name);

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policies/access_log.hpp"
+#include "policies/cache/cache.hpp"
+#include "policies/layout/layout.hpp"
+#include "sim/base/extent.hpp"
+
+namespace kvreplay {
+
+/// The stage-2 half of a system.
+struct PlaceSpec {
+  [[nodiscard]] static PlaceSpec parse(const ConfigNode& system);
+
+  Chosen<Cache> cache;
+  Chosen<Layout> layout;
+
+  [[nodiscard]] std::string resolved() const;
+};
+
+/// The shape that a plan is made for: the recorded model's, or a larger one's by projection.
+struct KvShape {
+  std::int64_t layers = 0;
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+};
+
+/// The I/O of one layer of one sequence, every step. Offsets lie in [0, region_bytes).
+struct LayerPlan {
+  std::int64_t recorded_layer = 0;  ///< the model's layer number in the trace
+  bool dense = false;
+
+  std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
+  std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
+  std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
+  std::vector<Extent> writes;
+  std::uint64_t prompt_write_bytes = 0;
+  std::uint64_t region_bytes = 0;
+
+  // By step. Conservation: asked_bytes == hit_bytes + missed_bytes; `reads` cover missed_bytes.
+  std::vector<std::int64_t> asked_bytes;
+  std::vector<std::int64_t> hit_bytes;
+  std::vector<std::int64_t> missed_bytes;
+  std::vector<std::int64_t> asked_groups;
+  std::vector<std::int64_t> hit_groups;
+  std::vector<double> attended_tokens;    ///< mean over query heads
+  std::vector<std::int64_t> score_bytes;  ///< projected
+  std::vector<std::int64_t> score_flops;
+
+  // DRAM of one sequence at this layer, peak over the steps, by use.
+  std::int64_t cache_bytes = 0;
+  std::int64_t buffered_bytes = 0;
+  std::int64_t index_bytes = 0;
+  std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
+  std::int64_t entries_bytes = 0;  ///< all entries at the end of the trace, as stored
+
+  [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
+  [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
+};
+
+/// What stage 2 placed: one plan a recorded layer. Layer i of the target uses layers[i mod R].
+struct IoPlan {
+  std::string system;
+  KvShape shape;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t steps = 0;
+  std::vector<LayerPlan> layers;
+};
+
+/// Stage 2: replays an access log through a cache and a layout, for a model of the given shape: KV
+/// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
+/// target's.
+[[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target);
+
+}  // namespace kvreplay

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/groups.hpp"
+#include "sim/base/registry.hpp"
+
+namespace kvreplay {
+
+/// How an entry's key and value are stored. Bytes follow from it for any shape, so that a plan can
+/// be made for another model than the recorded one.
+struct EntryFormat {
+  std::string name;
+  double bits_per_element = 16;       ///< codes, with scales that come once for so many elements
+  double overhead_bits_per_head = 0;  ///< scales that come once for a head's key and value
+
+  /// Of one entry: key and value of `kv_heads` heads.
+  [[nodiscard]] std::int64_t entry_bytes(std::int64_t kv_heads, std::int64_t head_dim) const {
+    const double bits =
+        static_cast<double>(kv_heads) *
+        (2.0 * static_cast<double>(head_dim) * bits_per_element + overhead_bits_per_head);
+    return static_cast<std::int64_t>(std::ceil(bits / 8.0));
+  }
+};
+
+/// Role: at what precision an entry is stored, and what its decoded vectors are. Quality is always
+/// measured on the decoded vectors.
+class Precision {
+ public:
+  static constexpr std::string_view kRole = "precision";
+  struct Context {
+    StreamShape shape;
+    std::int64_t max_tokens = 0;  ///< the sequence never grows beyond
+  };
+
+  virtual ~Precision() = default;
+
+  /// The formats that this part uses; tokens begin in format 0.
+  [[nodiscard]] virtual std::vector<EntryFormat> formats() const = 0;
+  /// Tokens [begin, end) of `exact` are new. Emits kReencoded where a token's format changes.
+  virtual void take(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
+  virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
+                        const Entries& /*exact*/) {}
+  /// What attention reads: `exact` as it comes back from storage, the same shape.
+  [[nodiscard]] virtual Entries decoded(const Entries& exact) const = 0;
+};
+
+}  // namespace kvreplay
