@@ -24,8 +24,8 @@ struct TraceInfo {
   std::vector<std::int64_t> recorded_layers;
   std::int64_t prompt_tokens = 0;
   std::int64_t tokens = 0;
-  std::string dtype;         ///< "f16" or "bf16", as stored
-  std::string key_state;     ///< "post_rope" or "pre_rope"
+  std::string dtype;      ///< "f16" or "bf16", as stored
+  std::string key_state;  ///< "post_rope" or "pre_rope"
   double rope_theta = 0;
   std::string rope_pairs;    ///< "half" or "interleaved"
   std::string rope_scaling;  ///< "none" or a text
@@ -34,6 +34,8 @@ struct TraceInfo {
   std::string tokenizer;
   std::string text_source;
   std::string text_sha256;
+  std::string
+      text_mode;  ///< "teacher_forced", "greedy", "sampled", or "" where a trace does not say
   std::string tool;
   std::string tool_version;
   std::int64_t seed = 0;
@@ -49,6 +51,7 @@ struct Adapter {
   std::vector<std::int64_t> shape;
   std::vector<float> values;  ///< row-major
   std::string text_sha256;    ///< of the text it was computed from; "" when the trace does not say
+  std::int64_t text_tokens = 0;  ///< of that text that were used; 0 when the trace does not say
 };
 
 /// A recorded layer. Views into the file's mapping (contiguous f16) or into buffers of this object
@@ -88,6 +91,12 @@ class TraceReader {
   /// /adapter/NN/`name` of that layer, or nothing.
   [[nodiscard]] std::optional<Adapter> load_adapter(std::int64_t index,
                                                     const std::string& name) const;
+  /// The adapters of that layer, sorted.
+  [[nodiscard]] std::vector<std::string> adapter_names(std::int64_t index) const;
+
+  /// What load_layer(index) will say, without loading it.
+  [[nodiscard]] std::int64_t query_start(std::int64_t index) const;
+  [[nodiscard]] bool has_queries_ahead(std::int64_t index) const;
 
   [[nodiscard]] std::vector<std::int32_t> token_ids() const;
   /// /tokens/`name` (entropy, top_probability, log_probability), [tokens].

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace kvreplay {
+
+// Names inside a .kvtrace.h5 file, for its reader and its writer (docs/trace-format.md).
+
+inline constexpr const char* kTraceFormat = "kvtrace";
+inline constexpr std::int64_t kTraceFormatVersion = 1;
+inline constexpr std::array kTokenStatistics = {"entropy", "top_probability", "log_probability"};
+
+/// The model's layer number, two digits or more.
+[[nodiscard]] inline std::string layer_name(std::int64_t layer) {
+  return (layer < 10 ? "0" : "") + std::to_string(layer);
+}
+[[nodiscard]] inline std::string layer_path(std::int64_t layer, const std::string& name) {
+  return "/layer/" + layer_name(layer) + "/" + name;
+}
+[[nodiscard]] inline std::string adapter_group(std::int64_t layer) {
+  return "/adapter/" + layer_name(layer);
+}
+[[nodiscard]] inline std::string token_path(const std::string& name) {
+  return "/tokens/" + name;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,190 @@
+#include "traces/trace_writer.hpp"
+
+#include <map>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "sim/base/output_file.hpp"
+#include "traces/hdf5_file.hpp"
+#include "traces/trace_paths.hpp"
+
+namespace kvreplay {
+namespace {
+
+const char* tensor_name(LayerTensor tensor) {
+  switch (tensor) {
+    case LayerTensor::kKey:
+      return "key";
+    case LayerTensor::kValue:
+      return "value";
+    case LayerTensor::kQuery:
+      return "query";
+    case LayerTensor::kQueryAhead:
+      return "query_ahead";
+  }
+  throw std::logic_error("unknown LayerTensor");
+}
+
+bool is_query(LayerTensor tensor) {
+  return tensor == LayerTensor::kQuery || tensor == LayerTensor::kQueryAhead;
+}
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::logic_error("trace writer: " + what);
+}
+
+void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
+  const auto text = [&](const char* name, const std::string& value) {
+    hdf5.write_text_attribute("/", name, value);
+  };
+  const auto integer = [&](const char* name, std::int64_t value) {
+    hdf5.write_integer_attribute("/", name, value);
+  };
+  text("format", kTraceFormat);
+  integer("format_version", kTraceFormatVersion);
+  text("model", info.model);
+  text("model_revision", info.model_revision);
+  text("weights_sha256", info.weights_sha256);
+  integer("layers", info.layers);
+  integer("query_heads", info.query_heads);
+  integer("kv_heads", info.kv_heads);
+  integer("head_dim", info.head_dim);
+  integer("hidden_size", info.hidden_size);
+  hdf5.write_integers_attribute("/", "recorded_layers", info.recorded_layers);
+  integer("prompt_tokens", info.prompt_tokens);
+  integer("tokens", info.tokens);
+  text("dtype", info.dtype);
+  text("key_state", info.key_state);
+  hdf5.write_real_attribute("/", "rope_theta", info.rope_theta);
+  text("rope_pairs", info.rope_pairs);
+  text("rope_scaling", info.rope_scaling);
+  hdf5.write_real_attribute("/", "softmax_scale", info.softmax_scale);
+  hdf5.write_integers_attribute("/", "sliding_window", info.sliding_window);
+  text("tokenizer", info.tokenizer);
+  text("text_source", info.text_source);
+  text("text_sha256", info.text_sha256);
+  if (!info.text_mode.empty()) text("text_mode", info.text_mode);
+  text("tool", info.tool);
+  text("tool_version", info.tool_version);
+  integer("seed", info.seed);
+  text("created_utc", info.created_utc);
+}
+
+}  // namespace
+
+struct TraceWriter::State {
+  State(const std::string& path, TraceInfo given, Queries query_range)
+      : output(path),
+        hdf5(Hdf5File::create(output.temporary_path(), path)),
+        info(std::move(given)),
+        queries(query_range) {}
+
+  [[nodiscard]] std::int64_t heads(LayerTensor tensor) const {
+    return is_query(tensor) ? info.query_heads : info.kv_heads;
+  }
+  [[nodiscard]] std::int64_t rows(LayerTensor tensor) const {
+    return is_query(tensor) ? info.tokens - queries.start : info.tokens;
+  }
+
+  OutputFile output;  // outlives hdf5: the file is closed before it is removed
+  Hdf5File hdf5;
+  TraceInfo info;
+  Queries queries;
+  bool tokens_written = false;
+  /// Rows written so far, by layer index and tensor, of each head.
+  std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::int64_t>> written;
+};
+
+TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries queries) {
+  require(info.dtype == "f16", "dtype must be f16");
+  require(info.prompt_tokens >= 1 && info.prompt_tokens < info.tokens,
+          "prompt_tokens must lie in 1..tokens-1");
+  require(queries.start >= 0 && queries.start <= info.prompt_tokens,
+          "queries must start within the prompt");
+  require(
+      !info.recorded_layers.empty() && info.sliding_window.size() == info.recorded_layers.size(),
+      "sliding_window must have one value a recorded layer");
+  state_ = std::make_unique<State>(path, info, queries);
+
+  Hdf5File& hdf5 = state_->hdf5;
+  write_attributes(hdf5, info);
+  std::vector<LayerTensor> tensors = {LayerTensor::kKey, LayerTensor::kValue, LayerTensor::kQuery};
+  if (queries.ahead) tensors.push_back(LayerTensor::kQueryAhead);
+  for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
+    for (const LayerTensor tensor : tensors) {
+      const std::string path_within = layer_path(info.recorded_layers[i], tensor_name(tensor));
+      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor), info.head_dim};
+      hdf5.create_dataset(path_within, Hdf5Type::kHalf, shape);
+      if (is_query(tensor)) {
+        hdf5.write_integer_attribute(path_within, "query_start", queries.start);
+      }
+      state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
+          static_cast<std::size_t>(shape[0]));
+    }
+  }
+}
+
+TraceWriter::~TraceWriter() = default;
+
+void TraceWriter::write_tokens(std::span<const std::int32_t> ids, std::span<const float> entropy,
+                               std::span<const float> top_probability,
+                               std::span<const float> log_probability) {
+  const auto tokens = static_cast<std::size_t>(state_->info.tokens);
+  for (const std::size_t size :
+       {ids.size(), entropy.size(), top_probability.size(), log_probability.size()}) {
+    require(size == tokens, "token data must have one value a token");
+  }
+  Hdf5File& hdf5 = state_->hdf5;
+  hdf5.write_vector(token_path("id"), ids);
+  hdf5.write_vector(token_path("entropy"), entropy);
+  hdf5.write_vector(token_path("top_probability"), top_probability);
+  hdf5.write_vector(token_path("log_probability"), log_probability);
+  state_->tokens_written = true;
+}
+
+void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t head,
+                         std::span<const Half> rows) {
+  const auto found = state_->written.find({index, tensor});
+  require(found != state_->written.end(), "no such layer or tensor");
+  require(head >= 0 && head < state_->heads(tensor), "no such head");
+  const std::int64_t dim = state_->info.head_dim;
+  const auto count = static_cast<std::int64_t>(rows.size()) / dim;
+  require(count * dim == static_cast<std::int64_t>(rows.size()), "rows must be whole");
+  std::int64_t& written = found->second[static_cast<std::size_t>(head)];
+  require(written + count <= state_->rows(tensor), "more rows than the trace has");
+
+  const auto layer = state_->info.recorded_layers[static_cast<std::size_t>(index)];
+  const std::int64_t start[] = {head, written, 0};
+  const std::int64_t extent[] = {1, count, dim};
+  state_->hdf5.write_box<Half>(layer_path(layer, tensor_name(tensor)), start, extent, rows);
+  written += count;
+}
+
+void TraceWriter::write_adapter(std::int64_t index, const std::string& name,
+                                const Adapter& adapter) {
+  const std::string path =
+      adapter_group(state_->info.recorded_layers.at(static_cast<std::size_t>(index))) + "/" + name;
+  state_->hdf5.write_array(path, adapter.shape, adapter.values);
+  if (!adapter.text_sha256.empty()) {
+    state_->hdf5.write_text_attribute(path, "text_sha256", adapter.text_sha256);
+  }
+  if (adapter.text_tokens > 0) {
+    state_->hdf5.write_integer_attribute(path, "tokens", adapter.text_tokens);
+  }
+}
+
+void TraceWriter::finish() {
+  require(state_->tokens_written, "token data is missing");
+  for (const auto& [key, heads] : state_->written) {
+    for (const std::int64_t rows : heads) {
+      require(rows == state_->rows(key.second),
+              std::string("rows are missing of ") + tensor_name(key.second));
+    }
+  }
+  state_->hdf5.write_integer_attribute("/", "complete", 1);
+  state_->hdf5.close();
+  state_->output.commit();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "sim/base/half.hpp"
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+/// The vectors of a layer, by their names in the file.
+enum class LayerTensor { kKey, kValue, kQuery, kQueryAhead };
+
+/// Writes a .kvtrace.h5 file piece by piece, so that no data set need be held whole. The file
+/// appears under its name with finish(), complete, and not at all otherwise. A failure to write
+/// (full disk, no permission) is a UserError; to write more or less than `info` says is a
+/// std::logic_error. The same calls give the same bytes.
+class TraceWriter {
+ public:
+  /// What TraceInfo does not say of the file's shape.
+  struct Queries {
+    std::int64_t start = 0;  ///< position of the first query: at most prompt_tokens
+    bool ahead = false;      ///< the layers hold query_ahead too
+  };
+
+  /// `info` describes the file; its dtype is "f16".
+  TraceWriter(const std::string& path, const TraceInfo& info, Queries queries);
+  ~TraceWriter();
+  TraceWriter(const TraceWriter&) = delete;
+  TraceWriter& operator=(const TraceWriter&) = delete;
+
+  /// Each [tokens]. Statistics of the next-token distribution at each position, natural log.
+  void write_tokens(std::span<const std::int32_t> ids, std::span<const float> entropy,
+                    std::span<const float> top_probability, std::span<const float> log_probability);
+
+  /// Appends `rows` ([n, head_dim], row-major, any n) to the head's rows of recorded layer `index`.
+  /// Keys and values start at position 0, queries at Queries::start.
+  void append(std::int64_t index, LayerTensor tensor, std::int64_t head,
+              std::span<const Half> rows);
+
+  /// /adapter/NN/`name` of recorded layer `index`.
+  void write_adapter(std::int64_t index, const std::string& name, const Adapter& adapter);
+
+  /// Checks that every row was written, marks the file complete and gives it its name.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvreplay
