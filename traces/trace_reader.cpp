@@ -1,0 +1,571 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "sim/base/error.hpp"
+#include "sim/base/hash.hpp"
+#include "traces/hdf5_file.hpp"
+#include "traces/trace.hpp"
+#include "traces/trace_paths.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Bounds that keep every product of extents within 64 bits.
+constexpr std::int64_t kMostHeads = 1 << 12;
+constexpr std::int64_t kMostDim = 1 << 12;
+constexpr std::int64_t kMostLayers = 1 << 16;
+constexpr std::int64_t kMostHidden = 1 << 20;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+
+/// Loading a layer checks this many rows of each head, evenly spaced.
+constexpr std::int64_t kSampledRows = 256;
+/// Values that verify() holds at once.
+constexpr std::int64_t kPieceValues = 1 << 20;
+
+/// The whole file, mapped read-only.
+class Mapping {
+ public:
+  explicit Mapping(const std::string& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (descriptor >= 0 && ::fstat(descriptor, &status) == 0) {
+      size_ = static_cast<std::size_t>(status.st_size);
+      bytes_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    }
+    const int error = errno;
+    if (descriptor >= 0) ::close(descriptor);
+    if (bytes_ == MAP_FAILED) {
+      throw UserError({file, ""}, std::string("cannot be mapped (") + std::strerror(error) + ")",
+                      "a readable file");
+    }
+  }
+  ~Mapping() {
+    if (bytes_ != MAP_FAILED) ::munmap(bytes_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(size_); }
+  [[nodiscard]] const std::byte* at(std::int64_t offset) const {
+    return static_cast<const std::byte*>(bytes_) + offset;
+  }
+
+ private:
+  void* bytes_ = MAP_FAILED;
+  std::size_t size_ = 0;
+};
+
+/// What keeps a TraceLayer's views alive.
+struct LayerStorage {
+  std::shared_ptr<const Mapping> mapping;
+  std::vector<std::vector<Half>> buffers;
+};
+
+/// A data set of 16-bit vectors: [heads, rows, dim], or [rows, dim] with heads == 1.
+struct Vectors {
+  std::string path;
+  bool flat = false;  ///< the file's shape has no heads
+  std::int64_t heads = 0;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  /// Where it can be mapped: contiguous, whatever the alignment.
+  std::optional<std::int64_t> offset;
+
+  [[nodiscard]] std::int64_t count() const { return heads * rows * dim; }
+};
+
+struct Layer {
+  Vectors keys;
+  Vectors values;
+  Vectors queries;
+  std::optional<Vectors> queries_ahead;
+  std::optional<Vectors> attention_input;
+  std::int64_t query_start = 0;
+
+  [[nodiscard]] std::vector<const Vectors*> all() const {
+    std::vector<const Vectors*> all = {&keys, &values, &queries};
+    if (queries_ahead) all.push_back(&*queries_ahead);
+    if (attention_input) all.push_back(&*attention_input);
+    return all;
+  }
+};
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::vector<std::string> extents;
+  for (const std::int64_t extent : shape) extents.push_back(std::to_string(extent));
+  return "[" + join(extents) + "]";
+}
+
+/// Reads root attributes; a wrong type or range is a UserError.
+class RootAttributes {
+ public:
+  explicit RootAttributes(const Hdf5File& hdf5) : hdf5_(hdf5) {}
+
+  [[nodiscard]] std::string text(const std::string& name) const {
+    return hdf5_.text_attribute("/", name);
+  }
+  [[nodiscard]] std::string choice(const std::string& name,
+                                   const std::vector<std::string>& allowed) const {
+    const std::string found = text(name);
+    if (std::find(allowed.begin(), allowed.end(), found) == allowed.end()) {
+      throw refuse(name, "'" + found + "'", join(allowed));
+    }
+    return found;
+  }
+  /// 64 hexadecimal digits, or "" for unknown.
+  [[nodiscard]] std::string sha256(const std::string& name) const {
+    const std::string found = text(name);
+    const bool digits = std::all_of(found.begin(), found.end(),
+                                    [](unsigned char c) { return std::isxdigit(c) != 0; });
+    if (!digits || (found.size() != 64 && !found.empty())) {
+      throw refuse(name, "'" + found + "'", "64 hexadecimal digits, or nothing");
+    }
+    return found;
+  }
+  [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t least,
+                                     std::int64_t most) const {
+    const std::int64_t found = hdf5_.integer_attribute("/", name);
+    if (found < least || found > most) {
+      throw refuse(name, std::to_string(found),
+                   "integer from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return found;
+  }
+  [[nodiscard]] std::int64_t integer(const std::string& name) const {
+    return hdf5_.integer_attribute("/", name);
+  }
+  [[nodiscard]] double positive(const std::string& name) const {
+    const double found = hdf5_.real_attribute("/", name);
+    if (!std::isfinite(found) || found <= 0) {
+      throw refuse(name, std::to_string(found), "finite real above 0");
+    }
+    return found;
+  }
+  [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name) const {
+    return hdf5_.integers_attribute("/", name);
+  }
+  [[nodiscard]] UserError refuse(const std::string& name, const std::string& found,
+                                 const std::string& allowed) const {
+    return {hdf5_.place("/"), "attribute '" + name + "' is " + found, allowed};
+  }
+
+ private:
+  const Hdf5File& hdf5_;
+};
+
+TraceInfo read_info(const Hdf5File& hdf5) {
+  const RootAttributes root(hdf5);
+  if (!hdf5.has_attribute("/", "format")) {
+    throw UserError(hdf5.place("/"), "is no trace: attribute 'format' is missing", kTraceFormat);
+  }
+  (void)root.choice("format", {kTraceFormat});
+  (void)root.integer("format_version", kTraceFormatVersion, kTraceFormatVersion);
+  if (!hdf5.has_attribute("/", "complete")) {
+    throw UserError(hdf5.place("/"),
+                    "attribute 'complete' is missing: the recording did not reach its end",
+                    "complete = 1");
+  }
+  (void)root.integer("complete", 1, 1);
+
+  TraceInfo info;
+  info.model = root.text("model");
+  info.model_revision = root.text("model_revision");
+  info.weights_sha256 = root.sha256("weights_sha256");
+  info.layers = root.integer("layers", 1, kMostLayers);
+  info.query_heads = root.integer("query_heads", 1, kMostHeads);
+  info.kv_heads = root.integer("kv_heads", 1, kMostHeads);
+  if (info.query_heads % info.kv_heads != 0) {
+    throw root.refuse("query_heads", std::to_string(info.query_heads),
+                      "a multiple of kv_heads = " + std::to_string(info.kv_heads));
+  }
+  info.head_dim = root.integer("head_dim", 1, kMostDim);
+  info.hidden_size = root.integer("hidden_size", 1, kMostHidden);
+
+  info.recorded_layers = root.integers("recorded_layers");
+  std::int64_t previous = -1;
+  for (const std::int64_t layer : info.recorded_layers) {
+    if (layer <= previous || layer >= info.layers) {
+      throw root.refuse("recorded_layers", shape_text(info.recorded_layers),
+                        "increasing integers from 0 to " + std::to_string(info.layers - 1));
+    }
+    previous = layer;
+  }
+  if (info.recorded_layers.empty()) {
+    throw root.refuse("recorded_layers", "empty", "at least one layer");
+  }
+
+  info.tokens = root.integer("tokens", 2, kMostTokens);
+  info.prompt_tokens = root.integer("prompt_tokens", 1, info.tokens - 1);
+  info.dtype = root.choice("dtype", {"f16", "bf16"});
+  info.key_state = root.choice("key_state", {"post_rope", "pre_rope"});
+  info.rope_theta = root.positive("rope_theta");
+  info.rope_pairs = root.choice("rope_pairs", {"half", "interleaved"});
+  info.rope_scaling = root.text("rope_scaling");
+  info.softmax_scale = root.positive("softmax_scale");
+
+  info.sliding_window = root.integers("sliding_window");
+  if (info.sliding_window.size() != info.recorded_layers.size() ||
+      std::any_of(info.sliding_window.begin(), info.sliding_window.end(),
+                  [](std::int64_t window) { return window < 0; })) {
+    throw root.refuse("sliding_window", shape_text(info.sliding_window),
+                      "one integer from 0 for each of " +
+                          std::to_string(info.recorded_layers.size()) + " recorded layers");
+  }
+
+  info.tokenizer = root.text("tokenizer");
+  info.text_source = root.text("text_source");
+  info.text_sha256 = root.sha256("text_sha256");
+  if (hdf5.has_attribute("/", "text_mode")) {
+    info.text_mode = root.choice("text_mode", {"teacher_forced", "greedy", "sampled"});
+  }
+  info.tool = root.text("tool");
+  info.tool_version = root.text("tool_version");
+  info.seed = root.integer("seed");
+  info.created_utc = root.text("created_utc");
+  return info;
+}
+
+/// Type, shape and extent in the file of a data set against what the attributes promise.
+Hdf5Dataset check_dataset(const Hdf5File& hdf5, const std::string& path, Hdf5Type type,
+                          std::span<const std::int64_t> shape, std::int64_t element_bytes,
+                          std::int64_t file_bytes) {
+  const Place place = hdf5.place(path);
+  Hdf5Dataset found = hdf5.dataset(path);
+  if (found.type != type) {
+    throw UserError(place,
+                    "holds " + std::string(found.type ? to_text(*found.type) : "another type"),
+                    to_text(type));
+  }
+  if (!std::equal(found.shape.begin(), found.shape.end(), shape.begin(), shape.end())) {
+    throw UserError(place, "has shape " + shape_text(found.shape), shape_text(shape));
+  }
+  if (!found.contiguous) return found;
+  const std::int64_t bytes = found.count() * element_bytes;
+  if (!found.offset || found.stored_bytes != bytes) {
+    throw UserError(place, "was never written in this file", std::to_string(bytes) + " bytes");
+  }
+  if (*found.offset > file_bytes - bytes) {
+    throw UserError(place,
+                    "ends at byte " + std::to_string(*found.offset + bytes) +
+                        ", the truncated file at " + std::to_string(file_bytes),
+                    "a whole file");
+  }
+  return found;
+}
+
+bool is_finite(Hdf5Type type, std::uint16_t bits) {
+  const unsigned exponent = type == Hdf5Type::kHalf ? 0x7c00u : 0x7f80u;
+  return (bits & exponent) != exponent;
+}
+
+}  // namespace
+
+struct TraceReader::State {
+  explicit State(std::string path)
+      : file(std::move(path)),
+        hdf5(Hdf5File::open(file)),
+        info(read_info(hdf5)),
+        mapping(std::make_shared<const Mapping>(file)),
+        type(info.dtype == "f16" ? Hdf5Type::kHalf : Hdf5Type::kUint16) {
+    check_tokens();
+    for (const std::int64_t layer : info.recorded_layers) layers.push_back(check_layer(layer));
+  }
+
+  void check_tokens() const {
+    const std::int64_t shape[] = {info.tokens};
+    check_dataset(hdf5, token_path("id"), Hdf5Type::kInt32, shape, 4, mapping->size());
+    for (const char* name : kTokenStatistics) {
+      check_dataset(hdf5, token_path(name), Hdf5Type::kFloat, shape, 4, mapping->size());
+    }
+  }
+
+  [[nodiscard]] Vectors check_vectors(const std::string& path, std::int64_t heads,
+                                      std::int64_t rows) const {
+    const std::int64_t shape[] = {heads, rows, info.head_dim};
+    const Hdf5Dataset found = check_dataset(hdf5, path, type, shape, 2, mapping->size());
+    return {path, false, heads, rows, info.head_dim, found.offset};
+  }
+
+  [[nodiscard]] std::int64_t check_query_start(const std::string& path) const {
+    const std::int64_t start = hdf5.integer_attribute(path, "query_start");
+    if (start < 0 || start > info.prompt_tokens) {
+      throw UserError(hdf5.place(path), "attribute 'query_start' is " + std::to_string(start),
+                      "integer from 0 to prompt_tokens = " + std::to_string(info.prompt_tokens));
+    }
+    return start;
+  }
+
+  [[nodiscard]] Layer check_layer(std::int64_t number) const {
+    Layer layer;
+    layer.keys = check_vectors(layer_path(number, "key"), info.kv_heads, info.tokens);
+    layer.values = check_vectors(layer_path(number, "value"), info.kv_heads, info.tokens);
+    const std::string query = layer_path(number, "query");
+    layer.query_start = check_query_start(query);
+    const std::int64_t queries = info.tokens - layer.query_start;
+    layer.queries = check_vectors(query, info.query_heads, queries);
+    const std::string ahead = layer_path(number, "query_ahead");
+    if (hdf5.exists(ahead)) {
+      if (check_query_start(ahead) != layer.query_start) {
+        throw UserError(hdf5.place(ahead), "attribute 'query_start' differs from that of 'query'",
+                        std::to_string(layer.query_start));
+      }
+      layer.queries_ahead = check_vectors(ahead, info.query_heads, queries);
+    }
+    const std::string input = layer_path(number, "attention_input");
+    if (hdf5.exists(input)) {
+      const std::int64_t shape[] = {queries, info.hidden_size};
+      const Hdf5Dataset found = check_dataset(hdf5, input, type, shape, 2, mapping->size());
+      layer.attention_input = Vectors{input, true, 1, queries, info.hidden_size, found.offset};
+    }
+    return layer;
+  }
+
+  [[nodiscard]] UserError not_finite(const Vectors& vectors, std::int64_t index) const {
+    const std::int64_t row = index / vectors.dim;
+    const std::int64_t position[] = {row / vectors.rows, row % vectors.rows, index % vectors.dim};
+    return {hdf5.place(vectors.path),
+            "not a number or infinite at " +
+                shape_text(std::span(position).subspan(vectors.flat ? 1 : 0)),
+            "finite values"};
+  }
+
+  /// `count` rows of a head from `row` on, as stored.
+  template <typename T>
+  void read_rows(const Vectors& vectors, std::int64_t head, std::int64_t row, std::int64_t count,
+                 std::span<T> bits) const {
+    const std::int64_t start[] = {head, row, 0};
+    const std::int64_t extent[] = {1, count, vectors.dim};
+    const std::size_t skip = vectors.flat ? 1 : 0;
+    hdf5.read_box<T>(vectors.path, std::span(start).subspan(skip), std::span(extent).subspan(skip),
+                     bits);
+  }
+
+  /// All values, in the file's mapping where they lie there as f16, else in a buffer of `storage`.
+  [[nodiscard]] HalfTensor load(const Vectors& vectors, LayerStorage& storage) const {
+    HalfTensor tensor{nullptr, vectors.heads, vectors.rows, vectors.dim,
+                      vectors.rows * vectors.dim};
+    const std::byte* mapped = vectors.offset ? mapping->at(*vectors.offset) : nullptr;
+    const bool aligned = reinterpret_cast<std::uintptr_t>(mapped) % alignof(Half) == 0;
+    if (type == Hdf5Type::kHalf && mapped != nullptr && aligned) {
+      tensor.data = reinterpret_cast<const Half*>(mapped);
+    } else {
+      std::vector<Half>& buffer = storage.buffers.emplace_back(vectors.count());
+      if (type == Hdf5Type::kHalf && mapped != nullptr) {
+        std::memcpy(buffer.data(), mapped, buffer.size() * sizeof(Half));
+      } else {
+        fill(vectors, buffer);
+      }
+      tensor.data = buffer.data();
+    }
+    sample(vectors, tensor);
+    return tensor;
+  }
+
+  void fill(const Vectors& vectors, std::span<Half> buffer) const {
+    const auto head_values = static_cast<std::size_t>(vectors.rows * vectors.dim);
+    std::vector<std::uint16_t> brain(type == Hdf5Type::kHalf ? 0 : head_values);
+    for (std::int64_t head = 0; head < vectors.heads; ++head) {
+      const std::size_t begin = static_cast<std::size_t>(head) * head_values;
+      const std::span<Half> halves = buffer.subspan(begin, head_values);
+      if (type == Hdf5Type::kHalf) {
+        read_rows(vectors, head, 0, vectors.rows, halves);
+        continue;
+      }
+      read_rows(vectors, head, 0, vectors.rows, std::span(brain));
+      for (std::size_t i = 0; i < head_values; ++i) {
+        halves[i] = to_half(bfloat16_to_float(brain[i]));
+        if (is_finite(Hdf5Type::kHalf, halves[i].bits)) continue;
+        const auto index = static_cast<std::int64_t>(begin + i);
+        if (!is_finite(type, brain[i])) throw not_finite(vectors, index);
+        throw UserError(hdf5.place(vectors.path),
+                        std::to_string(bfloat16_to_float(brain[i])) + " at value " +
+                            std::to_string(index) + " does not fit in f16",
+                        "magnitudes up to 65504");
+      }
+    }
+  }
+
+  /// The same rows every time: evenly spaced, the first and the last among them.
+  void sample(const Vectors& vectors, const HalfTensor& tensor) const {
+    const std::int64_t stride = std::max<std::int64_t>(1, vectors.rows / kSampledRows);
+    for (std::int64_t head = 0; head < vectors.heads; ++head) {
+      for (std::int64_t row = 0; row < vectors.rows + stride - 1; row += stride) {
+        const std::int64_t checked = std::min(row, vectors.rows - 1);
+        const Half* values = tensor.row(head, checked);
+        for (std::int64_t i = 0; i < vectors.dim; ++i) {
+          if (is_finite(Hdf5Type::kHalf, values[i].bits)) continue;
+          throw not_finite(vectors, (head * vectors.rows + checked) * vectors.dim + i);
+        }
+      }
+    }
+  }
+
+  void verify(const Vectors& vectors) const {
+    const std::int64_t piece = std::max<std::int64_t>(1, kPieceValues / vectors.dim);
+    std::vector<std::uint16_t> bits;
+    for (std::int64_t head = 0; head < vectors.heads; ++head) {
+      for (std::int64_t row = 0; row < vectors.rows; row += piece) {
+        const std::int64_t rows = std::min(piece, vectors.rows - row);
+        const std::int64_t begin = (head * vectors.rows + row) * vectors.dim;
+        bits.resize(static_cast<std::size_t>(rows * vectors.dim));
+        if (vectors.offset) {
+          std::memcpy(bits.data(), mapping->at(*vectors.offset + 2 * begin), 2 * bits.size());
+        } else if (type == Hdf5Type::kHalf) {
+          std::vector<Half> halves(bits.size());
+          read_rows(vectors, head, row, rows, std::span(halves));
+          std::memcpy(bits.data(), halves.data(), 2 * bits.size());
+        } else {
+          read_rows(vectors, head, row, rows, std::span(bits));
+        }
+        for (std::size_t i = 0; i < bits.size(); ++i) {
+          if (!is_finite(type, bits[i])) {
+            throw not_finite(vectors, begin + static_cast<std::int64_t>(i));
+          }
+        }
+      }
+    }
+  }
+
+  void check_finite(const std::string& path, std::span<const float> values) const {
+    const auto found = std::find_if_not(values.begin(), values.end(),
+                                        [](float value) { return std::isfinite(value); });
+    if (found == values.end()) return;
+    throw UserError(
+        hdf5.place(path),
+        "not a number or infinite at value " + std::to_string(std::distance(values.begin(), found)),
+        "finite values");
+  }
+
+  [[nodiscard]] std::int64_t layer_number(std::int64_t index) const {
+    return info.recorded_layers.at(static_cast<std::size_t>(index));
+  }
+
+  std::string file;
+  Hdf5File hdf5;
+  TraceInfo info;
+  std::shared_ptr<const Mapping> mapping;
+  Hdf5Type type;  ///< of the vectors: half, or uint16 that holds bfloat16
+  std::vector<Layer> layers;
+  std::once_flag hashed;
+  std::string hash;
+};
+
+TraceReader::TraceReader(std::string file) : state_(std::make_unique<State>(std::move(file))) {}
+TraceReader::~TraceReader() = default;
+TraceReader::TraceReader(TraceReader&&) noexcept = default;
+TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
+
+const std::string& TraceReader::file() const {
+  return state_->file;
+}
+const TraceInfo& TraceReader::info() const {
+  return state_->info;
+}
+
+const std::string& TraceReader::content_hash() const {
+  std::call_once(state_->hashed, [this] { state_->hash = sha256_file(state_->file); });
+  return state_->hash;
+}
+
+TraceLayer TraceReader::load_layer(std::int64_t index) const {
+  const Layer& layer = state_->layers.at(static_cast<std::size_t>(index));
+  auto storage = std::make_shared<LayerStorage>();
+  storage->mapping = state_->mapping;
+  TraceLayer loaded;
+  loaded.layer = state_->layer_number(index);
+  loaded.keys = state_->load(layer.keys, *storage);
+  loaded.values = state_->load(layer.values, *storage);
+  loaded.queries = state_->load(layer.queries, *storage);
+  if (layer.queries_ahead) loaded.queries_ahead = state_->load(*layer.queries_ahead, *storage);
+  loaded.query_start = layer.query_start;
+  loaded.storage = std::move(storage);
+  return loaded;
+}
+
+std::int64_t TraceReader::query_start(std::int64_t index) const {
+  return state_->layers.at(static_cast<std::size_t>(index)).query_start;
+}
+
+bool TraceReader::has_queries_ahead(std::int64_t index) const {
+  return state_->layers.at(static_cast<std::size_t>(index)).queries_ahead.has_value();
+}
+
+std::vector<std::string> TraceReader::adapter_names(std::int64_t index) const {
+  const std::string group = adapter_group(state_->layer_number(index));
+  if (!state_->hdf5.exists(group)) return {};
+  return state_->hdf5.names(group);
+}
+
+std::optional<Adapter> TraceReader::load_adapter(std::int64_t index,
+                                                 const std::string& name) const {
+  const Hdf5File& hdf5 = state_->hdf5;
+  const TraceInfo& info = state_->info;
+  const std::string group = adapter_group(state_->layer_number(index));
+  const std::string path = group + "/" + name;
+  if (!hdf5.exists(path)) return std::nullopt;
+
+  Adapter adapter;
+  adapter.shape = hdf5.dataset(path).shape;
+  std::vector<std::int64_t> allowed = adapter.shape;
+  if (name == "joint_lowrank") {
+    const std::int64_t width = info.kv_heads * info.head_dim;
+    const std::int64_t rank = adapter.shape.size() == 2 ? adapter.shape[1] : width;
+    allowed = {width, std::clamp<std::int64_t>(rank, 1, width)};
+  } else if (name == "head_pca" || name == "head_skew") {
+    allowed = {info.kv_heads, info.head_dim, info.head_dim};
+  }
+  check_dataset(hdf5, path, Hdf5Type::kFloat, allowed, 4, state_->mapping->size());
+  adapter.values = hdf5.read_vector<float>(path);
+  state_->check_finite(path, adapter.values);
+  // The nearest that says: the matrix, its layer, all adapters.
+  for (const std::string& object : {std::string("/adapter"), group, path}) {
+    if (hdf5.has_attribute(object, "text_sha256")) {
+      adapter.text_sha256 = hdf5.text_attribute(object, "text_sha256");
+    }
+    if (hdf5.has_attribute(object, "tokens")) {
+      adapter.text_tokens = hdf5.integer_attribute(object, "tokens");
+    }
+  }
+  return adapter;
+}
+
+std::vector<std::int32_t> TraceReader::token_ids() const {
+  return state_->hdf5.read_vector<std::int32_t>(token_path("id"));
+}
+
+std::vector<float> TraceReader::token_statistic(const std::string& name) const {
+  const std::string path = token_path(name);
+  if (std::find(kTokenStatistics.begin(), kTokenStatistics.end(), name) == kTokenStatistics.end()) {
+    const std::vector<std::string> names(kTokenStatistics.begin(), kTokenStatistics.end());
+    throw unknown_name(state_->hdf5.place("/tokens"), "token statistic", name, names);
+  }
+  std::vector<float> values = state_->hdf5.read_vector<float>(path);
+  state_->check_finite(path, values);
+  return values;
+}
+
+void TraceReader::verify() const {
+  for (const char* name : kTokenStatistics) (void)token_statistic(name);
+  const std::vector<std::int32_t> ids = token_ids();
+  if (std::any_of(ids.begin(), ids.end(), [](std::int32_t id) { return id < 0; })) {
+    throw UserError(state_->hdf5.place(token_path("id")), "holds a negative id", "ids from 0");
+  }
+  for (std::size_t i = 0; i < state_->layers.size(); ++i) {
+    for (const Vectors* vectors : state_->layers[i].all()) state_->verify(*vectors);
+    const auto index = static_cast<std::int64_t>(i);
+    for (const std::string& name : adapter_names(index)) (void)load_adapter(index, name);
+  }
+}
+
+}  // namespace kvreplay
