@@ -85,12 +85,13 @@ struct Registered {
 template <typename Role>
 class Chosen {
  public:
-  [[nodiscard]] static Chosen parse(const ConfigNode& node) {
-    static const std::vector<std::string> kOthers{"part"};
+  /// `others` are members that stand beside the part's own, which the caller reads.
+  [[nodiscard]] static Chosen parse(const ConfigNode& node, std::vector<std::string> others = {}) {
+    others.emplace_back("part");
     Chosen chosen;
     const ConfigNode name = node.at("part");
     chosen.part_ = &Registry<Role>::instance().find(name.text(), name.place());
-    chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, kOthers);
+    chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
     return chosen;
   }
   /// A part at its defaults.
