@@ -29,10 +29,10 @@ struct DeviceLimits {
 struct DeviceCounters {
   std::uint64_t read_commands = 0;
   std::uint64_t write_commands = 0;
-  std::uint64_t host_read_bytes = 0;   ///< bytes that crossed the link
+  std::uint64_t host_read_bytes = 0;  ///< bytes that crossed the link
   std::uint64_t host_write_bytes = 0;
-  std::uint64_t flash_read_bytes = 0;  ///< bytes sensed in NAND: whole pages, or sub-pages where the
-                                       ///< device has them
+  std::uint64_t flash_read_bytes = 0;  ///< bytes sensed in NAND: whole pages, or sub-pages where
+                                       ///< the device has them
   std::uint64_t flash_write_bytes = 0;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -8,7 +9,8 @@ namespace kvreplay {
 /// Virtual time in nanoseconds since the simulation began.
 using SimTime = std::int64_t;
 
-/// Something that a simulation wakes. The argument is the handler's own: what it was scheduled with.
+/// Something that a simulation wakes. The argument is the handler's own: what it was scheduled
+/// with.
 class EventHandler {
  public:
   virtual void on_event(std::uint64_t argument) = 0;
@@ -17,30 +19,50 @@ class EventHandler {
   ~EventHandler() = default;
 };
 
+class Process;
+class ProcessPromise;
+
 /// A virtual clock and a binary heap of small events. Events at the same time run in the order in
 /// which they were scheduled, so a run is a pure function of its inputs. No allocation an event.
 class Simulation {
  public:
+  Simulation() = default;
+  /// Ends the processes that have not finished, so that a run cut short leaks nothing.
+  ~Simulation();
+  Simulation(const Simulation&) = delete;
+  Simulation& operator=(const Simulation&) = delete;
+
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] std::uint64_t events_run() const { return events_run_; }
 
-  /// `at` >= now().
+  /// `at` >= now(), or std::logic_error: an event in the past would break causality unseen.
   void schedule(SimTime at, EventHandler& handler, std::uint64_t argument);
-  /// Runs until no event is left.
+  /// Starts a process, as an event at the present time. It then runs to its end whether or not the
+  /// `Process` object is kept (process.hpp).
+  void spawn(const Process& process);
+  /// Runs until no event is left. What a handler or a process throws comes out here; the events
+  /// that were pending stay so.
   void run();
 
  private:
+  friend class ProcessPromise;
+
   struct Event {
     SimTime at;
     std::uint64_t sequence;
     EventHandler* handler;
     std::uint64_t argument;
   };
+  [[nodiscard]] static bool before(const Event& a, const Event& b) {
+    return a.at != b.at ? a.at < b.at : a.sequence < b.sequence;
+  }
+  Event pop();
 
   SimTime now_ = 0;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t events_run_ = 0;
-  std::vector<Event> heap_;
+  std::vector<Event> heap_;                 ///< parent i, children 2i+1 and 2i+2; the first is next
+  std::vector<ProcessPromise*> processes_;  ///< spawned and not finished
 };
 
 }  // namespace kvreplay

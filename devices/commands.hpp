@@ -1,0 +1,18 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "sim/base/extent.hpp"
+
+namespace kvreplay {
+
+/// Appends the fewest commands that cover `extents`, which are sorted by offset (they may overlap).
+/// Extents are rounded outward to logical blocks, so a request of 512 bytes on a device of
+/// 4096-byte blocks costs 4096; those that then overlap or touch become one command, and what
+/// exceeds max_transfer_bytes is split. Unsorted extents are a std::logic_error.
+void to_commands(std::span<const Extent> extents, bool write, const DeviceLimits& limits,
+                 std::vector<IoCommand>& commands);
+
+}  // namespace kvreplay
