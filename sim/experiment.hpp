@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "devices/device_config.hpp"
+#include "sim/model.hpp"
+#include "sim/platform.hpp"
+#include "sim/system.hpp"
+
+namespace kvreplay {
+
+/// The folder that names are looked up in: NAME of kind "systems" is FOLDER/systems/NAME.json.
+class ConfigFolder {
+ public:
+  explicit ConfigFolder(std::string folder) : folder_(std::move(folder)) {}
+  /// configs/ of the source tree that this program was built from.
+  [[nodiscard]] static ConfigFolder standard();
+
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  /// Of a kind ("systems", "models", "platforms", "devices", "experiments"), sorted.
+  [[nodiscard]] std::vector<std::string> names(const std::string& kind) const;
+  /// The file of a name; a name with a slash or that ends in .json is a path and is taken as it
+  /// is. A UserError at `place` with the nearest name when there is none.
+  [[nodiscard]] std::string file(const std::string& kind, const std::string& name,
+                                 const Place& place) const;
+
+ private:
+  std::string folder_;
+};
+
+/// What to replay: every trace with every system, model, platform, device and batch size. Loading
+/// reads and checks every file that it names, so nothing runs on half a configuration.
+struct Experiment {
+  /// `sets`: "key=value" as given to --set, applied in order over the file's members:
+  ///   device=emmc51,ufs40             replaces a member; a comma list where the member takes one
+  ///   system.cache.capacity_groups=9  a parameter of every system whose cache has it
+  ///   system.kvswap.cache.part=lru    the same, of one system
+  ///   model.weight_bits=4             likewise for model, platform and device
+  [[nodiscard]] static Experiment load(const std::string& file, std::span<const std::string> sets,
+                                       const ConfigFolder& configs);
+  /// Parameters of the experiment itself: seed, threads, steps, timed_steps, warm_up_steps.
+  [[nodiscard]] static std::span<const Parameter> parameters();
+
+  std::string name;
+  std::string title;
+  std::vector<std::string> traces;  ///< files
+  std::vector<SystemSpec> systems;
+  std::vector<ModelSpec> models;
+  std::vector<PlatformSpec> platforms;
+  std::vector<DeviceSpec> devices;
+  std::vector<std::int64_t> batches;
+  std::uint64_t seed = 1;
+  int threads = 0;                 ///< 0 = as many as the machine has; results do not depend on it
+  std::int64_t steps = 0;          ///< decode steps to decide; 0 = all of the trace's
+  std::int64_t timed_steps = 0;    ///< decode steps to simulate in time; 0 = all after warm-up
+  std::int64_t warm_up_steps = 0;  ///< first decode steps that fill the caches and do not count
+
+  /// Every trace path, part and number that results depend on, as canonical JSON.
+  [[nodiscard]] std::string resolved() const;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "sim/engine/process.hpp"
+#include "sim/engine/server.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace kvreplay {
+
+/// What one layer of one step asks of the machine, for the whole batch.
+struct LayerWork {
+  SimTime project_ns = 0;  ///< Q, K and V projections
+  SimTime score_ns = 0;    ///< scoring and selection
+  SimTime attend_ns = 0;   ///< attention, output projection, feed-forward
+  std::vector<IoCommand> reads;
+  std::vector<IoCommand> writes;
+};
+
+/// One decoded token for every sequence of the batch.
+struct StepWork {
+  std::vector<LayerWork> layers;
+  SimTime head_ns = 0;  ///< LM head
+
+  [[nodiscard]] SimTime compute_ns() const;
+};
+
+/// What a pipeline drives: one processor, which computes one thing at a time, and one device. The
+/// reads and the writes of a layer are each one transfer, which can be started and waited for.
+class Machine {
+ public:
+  Machine(Simulation& simulation, Device& device, std::size_t layers);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// The step whose work the transfers below refer to; outlives the step's end.
+  void set_step(const StepWork& step) { step_ = &step; }
+  [[nodiscard]] const StepWork& step() const { return *step_; }
+  [[nodiscard]] std::size_t layers() const { return reads_.size(); }
+  [[nodiscard]] const LayerWork& layer(std::size_t index) const { return step_->layers[index]; }
+
+  /// Awaitable: takes the processor for so long, after what was asked for earlier.
+  [[nodiscard]] Server::Use compute(SimTime duration) { return processor_.use(duration); }
+
+  /// A batch of commands on its way. Awaitable: resumes when all have completed, at once when none
+  /// is under way.
+  class Transfer final : public EventHandler {
+   public:
+    void on_event(std::uint64_t argument) override;
+    [[nodiscard]] bool await_ready() const { return left_ == 0; }
+    void await_suspend(std::coroutine_handle<ProcessPromise> waiter);
+    void await_resume() const {}
+
+   private:
+    friend class Machine;
+    Machine* machine_ = nullptr;
+    std::size_t left_ = 0;
+    EventHandler* waiter_ = nullptr;  ///< one process at most waits for a transfer
+  };
+
+  /// Starting a transfer of a layer while its last one is under way is a std::logic_error.
+  void start_reads(std::size_t layer) { start(reads_[layer], step_->layers[layer].reads); }
+  void start_writes(std::size_t layer) { start(writes_[layer], step_->layers[layer].writes); }
+  [[nodiscard]] Transfer& reads(std::size_t layer) { return reads_[layer]; }
+  /// The writes of the step before, until start_writes() was called in this one.
+  [[nodiscard]] Transfer& writes(std::size_t layer) { return writes_[layer]; }
+
+  /// Since the machine was made.
+  [[nodiscard]] SimTime computed_ns() const { return processor_.busy(); }
+  /// Time with at least one command under way, until now.
+  [[nodiscard]] SimTime io_busy_ns() const;
+  [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
+
+ private:
+  void start(Transfer& transfer, std::span<const IoCommand> commands);
+
+  Simulation& simulation_;
+  Device& device_;
+  Server processor_;
+  const StepWork* step_ = nullptr;
+  std::vector<Transfer> reads_;   // by layer
+  std::vector<Transfer> writes_;  // by layer
+  std::int64_t commands_started_ = 0;
+  std::size_t commands_under_way_ = 0;
+  SimTime io_busy_ns_ = 0;     // of the closed busy periods
+  SimTime io_busy_since_ = 0;  // begin of the open one
+};
+
+}  // namespace kvreplay

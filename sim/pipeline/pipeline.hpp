@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "sim/base/registry.hpp"
+#include "sim/engine/process.hpp"
+#include "sim/pipeline/machine.hpp"
+
+namespace kvreplay {
+
+/// Role: how I/O and compute of a decode step overlap. A pipeline runs all work of a step: every
+/// layer's compute, reads and writes, and the LM head.
+///
+/// Reads of a layer end before its attention begins. Writes are behind the computation: a layer's
+/// writes start when its entries exist, and nothing waits for them but the writes of the same layer
+/// one step later; so at most one step's writes are held in memory. Until they are done the entries
+/// are read from there, not from the device.
+class Pipeline {
+ public:
+  static constexpr std::string_view kRole = "pipeline";
+  struct Context {};
+
+  virtual ~Pipeline() = default;
+
+  /// One step. The pipeline and the machine outlive the process.
+  [[nodiscard]] virtual Process step(Machine& machine) = 0;
+  /// How many layers' reads may be in memory at once: buffers for reads to land in.
+  [[nodiscard]] virtual std::int64_t landing_buffers() const = 0;
+};
+
+}  // namespace kvreplay

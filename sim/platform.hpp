@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "sim/base/config.hpp"
+#include "sim/base/parameters.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace kvreplay {
+
+/// The SoC: compute rate, DRAM bandwidth and size, from configs/platforms/NAME.json.
+struct PlatformSpec {
+  [[nodiscard]] static std::span<const Parameter> parameters();
+  [[nodiscard]] static PlatformSpec load(const std::string& file);
+  [[nodiscard]] static PlatformSpec parse(const ConfigNode& node, std::string name);
+
+  std::string name;
+  std::string title;
+  std::string source;
+  Arguments arguments;
+
+  double flops_s = 0;       ///< peak rate times the share that kernels reach, flop/s
+  double dram_bytes_s = 0;  ///< peak bandwidth times the share that kernels reach, bytes/s
+  std::int64_t dram_bytes = 0;
+  SimTime layer_overhead_ns = 0;  ///< kernel launches and synchronisation, once a layer
+
+  /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole
+  /// nanoseconds, rounded up.
+  [[nodiscard]] SimTime kernel_ns(double flops, double bytes) const;
+};
+
+}  // namespace kvreplay
