@@ -274,7 +274,7 @@ std::int64_t Hdf5Dataset::count() const {
 Hdf5File Hdf5File::open(const std::string& file) {
   // The system's own words first: HDF5 does not tell a missing file from a folder.
   const Place whole{file, ""};
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     throw UserError(whole, std::string("cannot be opened (") + std::strerror(errno) + ")",
                     "a readable HDF5 file");

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+/// Which part of a trace to keep.
+struct CutOptions {
+  std::vector<std::int64_t>
+      layers;  ///< the model's layer numbers, increasing; empty = all recorded
+  /// Position in the source of the cut's first token. 0 keeps the text's beginning and with it the
+  /// attention sink. Above 0, every position shifts; attention under RoPE depends on differences of
+  /// positions only, so it stays what the model computed, over the tokens that are left.
+  std::int64_t window_start = 0;
+  std::optional<std::int64_t> prompt_tokens;  ///< none: up to the source's first decode step
+  std::optional<std::int64_t> decode_tokens;  ///< none: up to the source's end
+};
+
+/// Writes a smaller trace to `out`: the layers named, the tokens from window_start on, and the
+/// adapters of those layers, bit for bit (bf16 vectors become f16). The prompt must end where the
+/// source has queries, since every decode step needs one: past `query_start`, unless it ends with
+/// the source's own prompt. text_source says what was cut from which file. `attention_input` is not
+/// kept. An option outside these ranges is a UserError that names what is allowed.
+void cut_trace(const TraceReader& source, const CutOptions& options, const std::string& out);
+
+}  // namespace kvreplay

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+/// Euclidean norms of a layer's vectors, over all tokens and KV heads.
+struct NormSummary {
+  double mean = 0;
+  double most = 0;
+};
+
+/// Full attention of the decode queries: means over the steps measured and all query heads. A mass
+/// is the sum of softmax weights, 0 to 1.
+struct AttentionSummary {
+  double entropy_nats = 0;
+  double top_16_mass = 0;  ///< of the 16 tokens with the largest weights, for each query head
+  double top_64_mass = 0;
+  double top_256_mass = 0;
+  double first_16_mass = 0;  ///< of positions 0 to 15: the attention sinks
+  double last_64_mass = 0;   ///< of the 64 latest positions, the step's own among them
+};
+
+struct LayerSummary {
+  std::int64_t layer = 0;
+  std::int64_t query_start = 0;
+  std::int64_t sliding_window = 0;
+  NormSummary key_norm;
+  NormSummary value_norm;
+  /// None where keys are stored before RoPE: the scores cannot be computed from them as they are.
+  std::optional<AttentionSummary> attention;
+  std::vector<std::string> adapters;
+};
+
+struct TraceSummary {
+  std::string file;
+  TraceInfo info;
+  std::int64_t file_bytes = 0;
+  std::int64_t measured_steps = 0;  ///< decode steps that the attention figures average over
+  /// exp of the mean negative log_probability. The last position is left out: its next token is not
+  /// in the trace.
+  double perplexity = 0;
+  /// The same from position prompt_tokens on; none with a single decode step.
+  std::optional<double> decode_perplexity;
+  std::vector<LayerSummary> layers;
+};
+
+/// Measures a trace. Attention is exact at every step measured, in double precision; of longer
+/// decodes, 48 steps evenly spaced from the first to the last are measured. Layers are loaded one
+/// at a time.
+[[nodiscard]] TraceSummary summarise(const TraceReader& trace);
+
+/// For people: facts, then a table with a row a layer.
+[[nodiscard]] std::string to_text(const TraceSummary& summary);
+
+}  // namespace kvreplay
