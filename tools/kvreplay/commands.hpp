@@ -1,0 +1,18 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+/// Each adds one subcommand: its options and what it does. What a subcommand finds out goes to
+/// standard output, what it says meanwhile to standard error; a user's mistake is a UserError.
+namespace kvreplay {
+
+void add_run(CLI::App& program);
+void add_list(CLI::App& program);
+void add_explain(CLI::App& program);
+void add_inspect(CLI::App& program);
+void add_verify(CLI::App& program);
+void add_cut(CLI::App& program);
+
+}  // namespace kvreplay

@@ -1,0 +1,42 @@
+#include "traces/cut.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+
+void add_cut(CLI::App& program) {
+  struct Options {
+    std::string trace;
+    std::string out;
+    CutOptions cut;
+  };
+  CLI::App* command =
+      program.add_subcommand("cut", "Write a smaller trace: fewer layers, fewer tokens");
+  auto options = std::make_shared<Options>();
+  command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
+  command->add_option("OUT", options->out, "The trace to write")->required()->type_name("");
+  command->add_option("--layers", options->cut.layers, "The model's layer numbers (default: all)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("N,N...");
+  command->add_option("--start", options->cut.window_start, "First token to keep (default: 0)")
+      ->type_name("N");
+  command->add_option("--prompt", options->cut.prompt_tokens, "Prompt tokens (default: all)")
+      ->type_name("N");
+  command->add_option("--decode", options->cut.decode_tokens, "Decode steps (default: all)")
+      ->type_name("N");
+  command->footer(
+      "Example:\n"
+      "  kvreplay cut story.kvtrace.h5 small.kvtrace.h5 --layers 12,24 --prompt 3072 --decode 64");
+  command->callback([options] {
+    cut_trace(TraceReader(options->trace), options->cut, options->out);
+    std::cerr << "kvreplay: wrote " << options->out << '\n';
+  });
+}
+
+}  // namespace kvreplay

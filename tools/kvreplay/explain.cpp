@@ -1,0 +1,131 @@
+#include <CLI/CLI.hpp>
+#include <array>
+#include <iostream>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/registry.hpp"
+#include "sim/experiment.hpp"
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+namespace {
+
+std::string with_unit(const std::string& value, const Parameter& parameter) {
+  return parameter.unit.empty() ? value : value + " " + parameter.unit;
+}
+
+/// Two lines a parameter: what it is set to and may be, and what it means.
+void print_parameters(std::span<const Parameter> parameters, const Arguments* arguments) {
+  for (const Parameter& parameter : parameters) {
+    std::cout << "  " << parameter.name;
+    std::string source;
+    if (arguments != nullptr) {
+      const Argument& argument = arguments->all().find(parameter.name)->second;
+      std::cout << " = " << with_unit(to_text(argument.value), parameter);
+      source = argument.source;
+    }
+    std::cout << "  ("
+              << (parameter.default_value ? "default " + to_text(*parameter.default_value)
+                                          : std::string("required"))
+              << "; " << allowed_text(parameter) << ")\n      " << parameter.help;
+    if (!source.empty()) std::cout << "  [" << source << "]";
+    std::cout << '\n';
+  }
+}
+
+void print_heading(const std::string& name, const std::string& title, const std::string& source) {
+  std::cout << name << ": " << title << '\n';
+  if (!source.empty()) std::cout << "source: " << source << '\n';
+}
+
+void explain_system(const std::string& file) {
+  const SystemSpec system = SystemSpec::load(file);
+  print_heading(system.name, system.title, system.source);
+  std::cout << "differs from its source:" << (system.differs.empty() ? " in nothing known" : "")
+            << '\n';
+  for (const std::string& difference : system.differs) std::cout << "  - " << difference << '\n';
+  for (const SystemSpec::Member& member : system.members()) {
+    std::cout << '\n' << member.role;
+    if (!member.part.empty()) {
+      const PartInfo& part = part_catalogue().at({member.role, member.part});
+      std::cout << ": " << part.name << "\n  " << part.help << "  [" << part.source << "]";
+    }
+    std::cout << '\n';
+    print_parameters(member.parameters, member.arguments);
+  }
+}
+
+template <typename Spec>
+void explain_spec(const std::string& file) {
+  const Spec spec = Spec::load(file);
+  print_heading(spec.name, spec.title, spec.source);
+  print_parameters(Spec::parameters(), &spec.arguments);
+}
+
+void explain_experiment(const std::string& file) {
+  const ConfigNode node = ConfigNode::load(file);
+  std::cout << file << ": " << (node.has("title") ? node.at("title").text() : "") << '\n';
+  print_parameters(Experiment::parameters(), nullptr);
+}
+
+struct Kind {
+  std::string name;
+  void (*explain)(const std::string& file);
+};
+
+const std::array<Kind, 5> kKinds{{{"systems", explain_system},
+                                  {"devices", explain_spec<DeviceSpec>},
+                                  {"models", explain_spec<ModelSpec>},
+                                  {"platforms", explain_spec<PlatformSpec>},
+                                  {"experiments", explain_experiment}}};
+
+void explain_part(const PartInfo& part) {
+  print_heading(part.role + "/" + part.name, part.help, part.source);
+  print_parameters(part.parameters, nullptr);
+}
+
+/// Everything of that name: a name may stand for a part of several roles. "cache/none" is one.
+void explain(const std::string& wanted, const ConfigFolder& configs) {
+  std::vector<std::string> known;
+  bool found = false;
+  const auto is_wanted = [&](const std::string& kind, const std::string& name) {
+    known.push_back(name);
+    if (wanted != name && wanted != kind + "/" + name) return false;
+    if (found) std::cout << '\n';
+    found = true;
+    return true;
+  };
+  for (const Kind& kind : kKinds) {
+    for (const std::string& name : configs.names(kind.name)) {
+      if (is_wanted(kind.name, name)) kind.explain(configs.file(kind.name, name, {}));
+    }
+  }
+  for (const auto& [key, part] : part_catalogue()) {
+    if (is_wanted(part.role, part.name)) explain_part(part);
+  }
+  if (!found) throw unknown_name({}, "name", wanted, known);
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program) {
+  struct Options {
+    std::string name;
+    std::string configs = ConfigFolder::standard().folder();
+  };
+  CLI::App* command = program.add_subcommand(
+      "explain", "Say what a system, device, model, platform, experiment or part is made of");
+  auto options = std::make_shared<Options>();
+  command->add_option("NAME", options->name, "As `list` shows it")->required()->type_name("");
+  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->footer(
+      "Examples:\n  kvreplay explain kvswap\n  kvreplay explain emmc51\n"
+      "  kvreplay explain cache/fifo");
+  command->callback([options] { explain(options->name, ConfigFolder(options->configs)); });
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,97 @@
+#include "traces/inspect.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/kvreplay/commands.hpp"
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const TraceInfo& info) {
+  return {{"model", info.model},
+          {"model_revision", info.model_revision},
+          {"weights_sha256", info.weights_sha256},
+          {"layers", info.layers},
+          {"query_heads", info.query_heads},
+          {"kv_heads", info.kv_heads},
+          {"head_dim", info.head_dim},
+          {"hidden_size", info.hidden_size},
+          {"recorded_layers", info.recorded_layers},
+          {"prompt_tokens", info.prompt_tokens},
+          {"tokens", info.tokens},
+          {"dtype", info.dtype},
+          {"key_state", info.key_state},
+          {"rope_theta", info.rope_theta},
+          {"rope_pairs", info.rope_pairs},
+          {"rope_scaling", info.rope_scaling},
+          {"softmax_scale", info.softmax_scale},
+          {"tokenizer", info.tokenizer},
+          {"text_source", info.text_source},
+          {"text_sha256", info.text_sha256},
+          {"tool", info.tool},
+          {"tool_version", info.tool_version},
+          {"seed", info.seed},
+          {"created_utc", info.created_utc}};
+}
+
+Json to_json(const LayerSummary& layer) {
+  Json json = {{"layer", layer.layer},
+               {"query_start", layer.query_start},
+               {"sliding_window", layer.sliding_window},
+               {"key_norm_mean", layer.key_norm.mean},
+               {"key_norm_max", layer.key_norm.most},
+               {"value_norm_mean", layer.value_norm.mean},
+               {"value_norm_max", layer.value_norm.most},
+               {"attention", nullptr},
+               {"adapters", layer.adapters}};
+  if (layer.attention) {
+    json["attention"] = {{"entropy_nats", layer.attention->entropy_nats},
+                         {"top_16_mass", layer.attention->top_16_mass},
+                         {"top_64_mass", layer.attention->top_64_mass},
+                         {"top_256_mass", layer.attention->top_256_mass},
+                         {"first_16_mass", layer.attention->first_16_mass},
+                         {"last_64_mass", layer.attention->last_64_mass}};
+  }
+  return json;
+}
+
+Json to_json(const TraceSummary& summary) {
+  Json json = {{"file", summary.file},
+               {"file_bytes", summary.file_bytes},
+               {"info", to_json(summary.info)},
+               {"measured_steps", summary.measured_steps},
+               {"perplexity", summary.perplexity},
+               {"decode_perplexity", nullptr},
+               {"layers", Json::array()}};
+  if (summary.decode_perplexity) json["decode_perplexity"] = *summary.decode_perplexity;
+  for (const LayerSummary& layer : summary.layers) json["layers"].push_back(to_json(layer));
+  return json;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& program) {
+  struct Options {
+    std::string trace;
+    bool json = false;
+  };
+  CLI::App* command =
+      program.add_subcommand("inspect", "Say what a trace holds and how its attention is spread");
+  auto options = std::make_shared<Options>();
+  command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->footer("Example:\n  kvreplay inspect traces/data/smollm2-135m-story.kvtrace.h5");
+  command->callback([options] {
+    const TraceSummary summary = summarise(TraceReader(options->trace));
+    std::cout << (options->json ? to_json(summary).dump(2) + "\n" : to_text(summary));
+  });
+}
+
+}  // namespace kvreplay

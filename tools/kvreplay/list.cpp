@@ -1,0 +1,80 @@
+#include <CLI/CLI.hpp>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/base/registry.hpp"
+#include "sim/experiment.hpp"
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+namespace {
+
+using Rows = std::vector<std::pair<std::string, std::string>>;  // name, what it is
+
+void print_rows(const Rows& rows) {
+  std::size_t width = 0;
+  for (const auto& [name, text] : rows) width = std::max(width, name.size());
+  for (const auto& [name, text] : rows) {
+    std::cout << std::left << std::setw(static_cast<int>(width)) << name << "  " << text << '\n';
+  }
+}
+
+void list_configs(const ConfigFolder& configs, const std::string& kind) {
+  Rows rows;
+  for (const std::string& name : configs.names(kind)) {
+    const ConfigNode node = ConfigNode::load(configs.file(kind, name, {}));
+    rows.emplace_back(name, node.has("title") ? node.at("title").text() : "");
+  }
+  print_rows(rows);
+}
+
+void list_parts(const std::string& wanted_role) {
+  std::vector<std::string> roles;
+  Rows rows;
+  for (const auto& [key, part] : part_catalogue()) {
+    if (roles.empty() || roles.back() != part.role) roles.push_back(part.role);
+    if (wanted_role.empty() || part.role == wanted_role) {
+      rows.emplace_back(part.role + "/" + part.name, part.help);
+    }
+  }
+  if (rows.empty()) throw unknown_name({}, "role", wanted_role, roles);
+  print_rows(rows);
+}
+
+struct ListOptions {
+  std::string kind;
+  std::string role;
+  std::string configs = ConfigFolder::standard().folder();
+};
+
+}  // namespace
+
+void add_list(CLI::App& program) {
+  CLI::App* command = program.add_subcommand("list", "List what there is, by name");
+  auto options = std::make_shared<ListOptions>();
+  const std::vector<std::string> kinds{"systems",   "devices", "models",
+                                       "platforms", "parts",   "experiments"};
+  command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
+  command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
+  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->footer("Examples:\n  kvreplay list systems\n  kvreplay list parts cache");
+  command->callback([options, kinds] {
+    if (std::find(kinds.begin(), kinds.end(), options->kind) == kinds.end()) {
+      throw unknown_name({}, "kind", options->kind, kinds);
+    }
+    if (options->kind == "parts") {
+      list_parts(options->role);
+    } else if (!options->role.empty()) {
+      throw UserError({}, "unexpected '" + options->role + "' after " + options->kind,
+                      "a role after parts alone");
+    } else {
+      list_configs(ConfigFolder(options->configs), options->kind);
+    }
+  });
+}
+
+}  // namespace kvreplay

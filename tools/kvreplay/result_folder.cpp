@@ -1,0 +1,81 @@
+#include "tools/kvreplay/result_folder.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace kvreplay {
+namespace fs = std::filesystem;
+namespace {
+
+UserError folder_error(const fs::path& path, const std::error_code& code) {
+  return {Place{path.string(), ""}, "cannot be made (" + code.message() + ")",
+          "a writable folder with free space"};
+}
+
+UserError taken_error(const fs::path& path) {
+  return {Place{path.string(), ""}, "is there already", "a new or empty folder"};
+}
+
+/// Nothing is there, or an empty folder, which rename() replaces.
+bool is_free(const fs::path& path) {
+  std::error_code code;
+  const fs::file_status status = fs::symlink_status(path, code);
+  if (status.type() == fs::file_type::not_found) return true;
+  return fs::is_directory(status) && fs::is_empty(path, code) && !code;
+}
+
+fs::path nearest_existing(fs::path path) {
+  std::error_code code;
+  while (!path.empty() && !fs::exists(path, code) && path != path.root_path()) {
+    path = path.parent_path();
+  }
+  return path;
+}
+
+}  // namespace
+
+ResultFolder ResultFolder::at(const std::string& path) {
+  return {path, false};
+}
+ResultFolder ResultFolder::numbered(const std::string& path) {
+  return {path, true};
+}
+
+ResultFolder::ResultFolder(fs::path path, bool numbered)
+    : path_(path.has_filename() ? std::move(path) : path.parent_path()), numbered_(numbered) {
+  if (!numbered_ && !is_free(path_)) throw taken_error(path_);
+  temporary_ = nearest_existing(path_.parent_path()) /
+               (path_.filename().string() + ".partial-" + std::to_string(::getpid()));
+  std::error_code code;
+  if (!fs::create_directory(temporary_, code)) throw folder_error(path_, code);
+}
+
+ResultFolder::~ResultFolder() {
+  std::error_code code;
+  if (!committed_) fs::remove_all(temporary_, code);
+}
+
+std::string ResultFolder::commit() {
+  std::error_code code;
+  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), code);
+  if (code) throw folder_error(path_, code);
+  fs::path name = path_;
+  for (int number = 2;; ++number) {
+    fs::rename(temporary_, name, code);
+    if (!code) break;
+    const bool taken = code == std::errc::directory_not_empty || code == std::errc::file_exists ||
+                       code == std::errc::not_a_directory;
+    if (!taken) throw folder_error(name, code);
+    if (!numbered_) throw taken_error(name);
+    name = path_.string() + "-" + std::to_string(number);
+  }
+  committed_ = true;
+  return name.string();
+}
+
+}  // namespace kvreplay

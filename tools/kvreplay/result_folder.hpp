@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace kvreplay {
+
+/// A folder of results that appears whole or not at all: filled under another name beside the
+/// nearest folder that exists, renamed by commit(), removed when commit() was never reached. Never
+/// touches results that are there already.
+class ResultFolder {
+ public:
+  /// `path` must be new or empty: a UserError otherwise, before any work is done.
+  [[nodiscard]] static ResultFolder at(const std::string& path);
+  /// The first that is free of `path`, `path`-2, `path`-3 ...
+  [[nodiscard]] static ResultFolder numbered(const std::string& path);
+
+  ~ResultFolder();
+  ResultFolder(const ResultFolder&) = delete;
+  ResultFolder& operator=(const ResultFolder&) = delete;
+
+  /// Where to write.
+  [[nodiscard]] std::string temporary_path() const { return temporary_.string(); }
+  /// Returns the final name.
+  std::string commit();
+
+ private:
+  ResultFolder(std::filesystem::path path, bool numbered);
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  bool numbered_;
+  bool committed_ = false;
+};
+
+}  // namespace kvreplay

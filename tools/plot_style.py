@@ -1,0 +1,71 @@
+"""How every figure of kvreplay looks: fonts, sizes, colours, markers, and how it is saved."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
+
+# Okabe and Ito, 'Color Universal Design' (2008): told apart with every common colour vision. The
+# markers tell the same series apart in black and white. Orange is kept for I/O.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+COMPUTE = "#7F8FA6"
+EXPOSED_IO = "#E69F00"
+
+PANEL_INCHES = 2.3  # width of one panel; three of them fill a page's 7 inches
+
+plt.rcParams.update({
+    "pdf.fonttype": 42,  # TrueType: what publishers accept
+    "ps.fonttype": 42,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.markersize": 6,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200,
+})
+
+
+def series_styles(names):
+    """A colour and marker for each name: the same in every panel of a figure."""
+    pairs = itertools.cycle(zip(COLOURS, MARKERS))
+    return {name: {"color": colour, "marker": marker}
+            for name, (colour, marker) in zip(names, pairs)}
+
+
+def legend_below(figure, handles):
+    """One legend for all panels, in a strip of its own under them."""
+    columns = max(2, int(figure.get_figwidth()))
+    lines = -(-len(handles) // columns)
+    strip = (0.1 + 0.18 * lines) / figure.get_figheight()
+    figure.get_layout_engine().set(rect=(0, strip, 1, 1 - strip))
+    figure.legend(handles=handles, loc="lower center", ncols=columns, borderpad=0.2,
+                  handlelength=1, handletextpad=0.4, columnspacing=1.4)
+
+
+def save(figure, stem):
+    """Writes stem.pdf and stem.png, the same bytes for the same data; returns their names."""
+    files = [stem.with_suffix(".pdf"), stem.with_suffix(".png")]
+    figure.savefig(files[0], metadata={"CreationDate": None})
+    figure.savefig(files[1], metadata={"Software": None})
+    plt.close(figure)
+    return files
