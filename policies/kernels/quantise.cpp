@@ -1,0 +1,46 @@
+#include "policies/kernels/quantise.hpp"
+
+namespace kvreplay::kernels {
+namespace {
+
+float round_to_half(float value) {
+  return to_float(to_half(value));
+}
+
+}  // namespace
+
+float fp8_scale(const Half* row, std::int64_t n) {
+  // Without their signs, halves order like their bits.
+  std::uint16_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, static_cast<std::uint16_t>(row[i].bits & 0x7fffu));
+  }
+  return largest == 0 ? 1.0f : to_float(Half{largest}) / kFp8Maximum;
+}
+
+void fp8_round_trip(const Half* from, std::int64_t n, float scale, Half* to) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = to_half(fp8_to_float(to_fp8(to_float(from[i]) / scale)) * scale);
+  }
+}
+
+IntScale int_scale(const Half* from, std::int64_t n, std::int64_t stride, int bits) {
+  float minimum = to_float(from[0]);
+  float maximum = minimum;
+  for (std::int64_t i = 1; i < n; ++i) {
+    const float x = to_float(from[i * stride]);
+    minimum = std::min(minimum, x);
+    maximum = std::max(maximum, x);
+  }
+  const float levels = static_cast<float>((1 << bits) - 1);
+  return {round_to_half((maximum - minimum) / levels), minimum};
+}
+
+void int_round_trip(const Half* from, std::int64_t n, std::int64_t stride, int bits, Half* to) {
+  const IntScale scale = int_scale(from, n, stride, bits);
+  for (std::int64_t i = 0; i < n * stride; i += stride) {
+    to[i] = to_half(int_value(int_code(to_float(from[i]), scale, bits), scale));
+  }
+}
+
+}  // namespace kvreplay::kernels
