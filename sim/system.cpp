@@ -1,0 +1,60 @@
+#include "sim/system.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "sim/argument_json.hpp"
+#include "sim/base/error.hpp"
+
+namespace kvreplay {
+
+SystemSpec SystemSpec::load(const std::string& file) {
+  return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
+}
+
+SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
+  static const std::vector<std::string> kMembers{"title",     "source",  "differs",   "stream",
+                                                 "grouping",  "scoring", "selection", "precision",
+                                                 "retention", "cache",   "layout",    "pipeline"};
+  node.allow_only(kMembers);
+  SystemSpec system;
+  system.name = std::move(name);
+  system.title = node.at("title").text();
+  system.source = node.at("source").text();
+  for (const ConfigNode& difference : node.at("differs").items()) {
+    system.differs.push_back(difference.text());
+  }
+  system.decide = DecideSpec::parse(node);
+  system.place = PlaceSpec::parse(node);
+  system.pipeline = Chosen<Pipeline>::parse(node.at("pipeline"));
+  return system;
+}
+
+std::vector<SystemSpec::Member> SystemSpec::members() const {
+  std::vector<Member> members{{"stream", "", DecideSpec::stream_parameters(), &decide.stream}};
+  const auto add = [&]<typename Role>(const Chosen<Role>& chosen) {
+    members.push_back(
+        {std::string(Role::kRole), chosen.name(), chosen.part().parameters, &chosen.arguments()});
+  };
+  add(decide.grouping);
+  add(decide.scoring);
+  add(decide.selection);
+  add(decide.precision);
+  add(decide.retention);
+  add(place.cache);
+  add(place.layout);
+  add(pipeline);
+  return members;
+}
+
+std::string SystemSpec::resolved() const {
+  nlohmann::json object;
+  for (const Member& member : members()) {
+    nlohmann::json arguments = to_json(*member.arguments);
+    if (!member.part.empty()) arguments["part"] = member.part;
+    object[member.role] = std::move(arguments);
+  }
+  return object.dump();
+}
+
+}  // namespace kvreplay

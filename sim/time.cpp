@@ -1,0 +1,252 @@
+#include "sim/time.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "devices/commands.hpp"
+#include "sim/base/error.hpp"
+#include "sim/base/random.hpp"
+#include "sim/compute_cost.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Regions begin at multiples of this, so that no flash page is shared by two of them.
+constexpr std::uint64_t kRegionAlignment = 1 << 20;
+
+/// What layer i of the target model does: the plan that it follows, or none when it is attended to
+/// whole, in memory.
+struct TargetLayer {
+  const LayerPlan* plan = nullptr;
+  std::vector<std::uint64_t> region;  ///< device offset by sequence; empty without a plan
+};
+
+std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
+  std::vector<const LayerPlan*> plans;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.dense) plans.push_back(&layer);
+  }
+  return plans;
+}
+
+/// One step of the plan out of each of `count` equal strata of the steps after the warm-up.
+std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
+  if (count <= 0 || count > usable) count = usable;
+  Random random(seed);
+  std::vector<std::int64_t> steps;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const std::int64_t begin = k * usable / count;
+    const std::int64_t end = (k + 1) * usable / count;
+    const std::uint64_t within = random.below(static_cast<std::uint64_t>(end - begin));
+    steps.push_back(begin + static_cast<std::int64_t>(within));
+  }
+  return steps;
+}
+
+class StepTimer {
+ public:
+  StepTimer(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
+            const DeviceSpec& device, const Chosen<Pipeline>& pipeline, const TimeOptions& options)
+      : plan_(plan),
+        model_(model),
+        platform_(platform),
+        options_(options),
+        device_(device.make(simulation_)),
+        pipeline_(pipeline.make({})),
+        machine_(simulation_, *device_, static_cast<std::size_t>(model.layers)) {
+    lay_out();
+    timing_.batch = options.batch;
+    timing_.dram = dram_use();
+  }
+
+  Timing run() && {
+    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
+    const std::vector<std::int64_t> steps = draw_steps(usable, options_.timed_steps, options_.seed);
+    const Process process = decode(steps);
+    simulation_.spawn(process);
+    simulation_.run();
+    if (!process.done()) throw std::logic_error("the pipeline waits for what never comes");
+
+    const DeviceCounters counters = device_->counters();
+    timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
+    timing_.attended_tokens /=
+        static_cast<double>(std::ssize(steps) * options_.batch * model_.layers);
+    if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
+      throw std::logic_error("the device read fewer bytes than the plan misses");
+    }
+    return std::move(timing_);
+  }
+
+ private:
+  /// Gives every (layer, sequence) its region, sequences of a layer side by side.
+  void lay_out() {
+    const std::vector<const LayerPlan*> plans = plans_to_follow(plan_);
+    std::uint64_t offset = 0;
+    for (std::int64_t i = 0; i < model_.layers; ++i) {
+      TargetLayer& layer = layers_.emplace_back();
+      if (i < options_.dense_layers) continue;
+      layer.plan = plans[static_cast<std::size_t>(i % std::ssize(plans))];
+      for (std::int64_t j = 0; j < options_.batch; ++j) {
+        layer.region.push_back(offset);
+        const std::uint64_t units =
+            (layer.plan->region_bytes + kRegionAlignment - 1) / kRegionAlignment;
+        offset += units * kRegionAlignment;
+        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->prompt_write_bytes);
+      }
+    }
+  }
+
+  [[nodiscard]] DramUse dram_use() const {
+    DramUse use;
+    use.weights_bytes = model_.weight_bytes();
+    std::int64_t largest_fetch = 0;
+    for (const TargetLayer& layer : layers_) {
+      if (layer.plan == nullptr) {
+        use.dense_bytes += plan_.layers.front().entries_bytes;
+        continue;
+      }
+      use.cache_bytes += layer.plan->cache_bytes;
+      use.index_bytes += layer.plan->index_bytes;
+      use.buffered_bytes += layer.plan->buffered_bytes;
+      largest_fetch = std::max(largest_fetch, layer.plan->fetched_bytes);
+    }
+    use.landing_bytes = largest_fetch * pipeline_->landing_buffers();
+    for (std::int64_t* bytes : {&use.cache_bytes, &use.dense_bytes, &use.index_bytes,
+                                &use.buffered_bytes, &use.landing_bytes}) {
+      *bytes *= options_.batch;
+    }
+    return use;
+  }
+
+  /// The plan's step that sequence j follows when sequence 0 follows `step` (after the warm-up).
+  [[nodiscard]] std::int64_t step_of(std::int64_t step, std::int64_t sequence) const {
+    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
+    const std::int64_t shift = sequence * usable / options_.batch;
+    return options_.warm_up_steps + (step + shift) % usable;
+  }
+
+  /// Fills work_ with what the step asks for, and counts it.
+  void prepare(std::int64_t step) {
+    work_.layers.resize(layers_.size());
+    work_.head_ns = head_compute(model_, platform_, options_.batch);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const TargetLayer& target = layers_[i];
+      LayerWork& work = work_.layers[i];
+      LayerLoad load{.batch = options_.batch};
+      reads_.clear();
+      writes_.clear();
+      for (std::int64_t j = 0; j < options_.batch; ++j) {
+        add_sequence(target, j, step_of(step, j), load);
+      }
+      const LayerCompute compute = layer_compute(model_, platform_, load);
+      work.project_ns = compute.project_ns;
+      work.score_ns = compute.score_ns;
+      work.attend_ns = compute.attend_ns;
+      work.reads.clear();
+      work.writes.clear();
+      to_commands(reads_, false, device_->limits(), work.reads);
+      to_commands(writes_, true, device_->limits(), work.writes);
+      timing_.attended_tokens += load.attended_tokens;
+    }
+  }
+
+  void add_sequence(const TargetLayer& target, std::int64_t sequence, std::int64_t step,
+                    LayerLoad& load) {
+    const bool whole = target.plan == nullptr;
+    const LayerPlan& plan = whole ? plan_.layers.front() : *target.plan;
+    const auto at = static_cast<std::size_t>(step);
+    // The step's own token is attended to as well.
+    const double attended =
+        whole ? static_cast<double>(plan_.prompt_tokens + step + 1) : plan.attended_tokens[at];
+    load.attended_tokens += attended;
+    load.attended_bytes += attended * static_cast<double>(plan.entries_bytes) /
+                           static_cast<double>(plan_.prompt_tokens + plan_.steps);
+    if (whole) return;
+    load.score_flops += static_cast<double>(plan.score_flops[at]);
+    load.score_bytes += static_cast<double>(plan.score_bytes[at]);
+    timing_.asked_bytes += plan.asked_bytes[at];
+    timing_.hit_bytes += plan.hit_bytes[at];
+    timing_.missed_bytes += plan.missed_bytes[at];
+    const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
+    for (const Extent& read : plan.reads_at(step)) {
+      reads_.push_back({region + read.offset, read.bytes});
+    }
+    for (const Extent& write : plan.writes_at(step)) {
+      writes_.push_back({region + write.offset, write.bytes});
+    }
+  }
+
+  Process decode(const std::vector<std::int64_t>& steps) {
+    machine_.set_step(work_);
+    for (const std::int64_t step : steps) {
+      prepare(step);
+      const SimTime begin = simulation_.now();
+      const SimTime computed_before = machine_.computed_ns();
+      const SimTime busy_before = machine_.io_busy_ns();
+      co_await pipeline_->step(machine_);
+      StepTiming& timing = timing_.steps.emplace_back();
+      timing.latency_ns = simulation_.now() - begin;
+      timing.compute_ns = machine_.computed_ns() - computed_before;
+      timing.exposed_io_ns = timing.latency_ns - timing.compute_ns;
+      timing.busy_io_ns = machine_.io_busy_ns() - busy_before;
+      count_commands(timing);
+      check(timing);
+    }
+  }
+
+  void count_commands(StepTiming& timing) const {
+    for (const LayerWork& layer : work_.layers) {
+      timing.read_requests += std::ssize(layer.reads);
+      timing.write_requests += std::ssize(layer.writes);
+      for (const IoCommand& command : layer.reads) timing.read_bytes += command.bytes;
+      for (const IoCommand& command : layer.writes) timing.write_bytes += command.bytes;
+    }
+  }
+
+  /// A pipeline runs all work of the step, once, and is idle only for I/O.
+  void check(const StepTiming& timing) {
+    commands_expected_ += timing.read_requests + timing.write_requests;
+    if (timing.compute_ns != work_.compute_ns() ||
+        machine_.commands_started() != commands_expected_ ||
+        timing.exposed_io_ns > timing.busy_io_ns) {
+      throw std::logic_error("the pipeline dropped or repeated work of a step");
+    }
+  }
+
+  const IoPlan& plan_;
+  const ModelSpec& model_;
+  const PlatformSpec& platform_;
+  const TimeOptions& options_;
+  Simulation simulation_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Pipeline> pipeline_;
+  Machine machine_;
+  std::vector<TargetLayer> layers_;
+  StepWork work_;
+  std::vector<Extent> reads_;   // of the layer being prepared
+  std::vector<Extent> writes_;  // likewise
+  std::int64_t commands_expected_ = 0;
+  Timing timing_;
+};
+
+}  // namespace
+
+Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
+                 const DeviceSpec& device, const Chosen<Pipeline>& pipeline,
+                 const TimeOptions& options) {
+  if (options.warm_up_steps >= plan.steps) {
+    throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),
+                    "fewer than the " + std::to_string(plan.steps) + " steps that were decided");
+  }
+  if (plans_to_follow(plan).empty()) {
+    throw UserError({"", plan.system},
+                    "every recorded layer is one of its dense_layers: there is none to follow",
+                    "a trace with a later layer");
+  }
+  return StepTimer(plan, model, platform, device, pipeline, options).run();
+}
+
+}  // namespace kvreplay
