@@ -1,0 +1,27 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <string>
+
+#include "sim/base/error.hpp"
+
+namespace kvreplay {
+
+/// The text of the UserError that `work` throws; a failure of the test when it throws none.
+template <typename Work>
+[[nodiscard]] std::string user_error_of(const Work& work) {
+  try {
+    work();
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another exception: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+}  // namespace kvreplay
