@@ -33,7 +33,11 @@ constexpr const char* kRoom = "a writable folder with free space";
 /// the public functions may use each other.
 class Library {
  public:
-  Library() : lock_(mutex()) { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+  Library() : lock_(mutex()) {
+    // At exit HDF5 1.10 would close again a file that a full disk kept it from closing, and crash.
+    [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  }
 
  private:
   static std::recursive_mutex& mutex() {

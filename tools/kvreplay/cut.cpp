@@ -23,7 +23,7 @@ void add_cut(CLI::App& program) {
   command->add_option("--layers", options->cut.layers, "The model's layer numbers (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->type_name("N,N...");
+      ->type_name("N,N");
   command->add_option("--start", options->cut.window_start, "First token to keep (default: 0)")
       ->type_name("N");
   command->add_option("--prompt", options->cut.prompt_tokens, "Prompt tokens (default: all)")

@@ -42,25 +42,37 @@ void print_heading(const std::string& name, const std::string& title, const std:
   if (!source.empty()) std::cout << "source: " << source << '\n';
 }
 
+void print_part(const std::string& role, const std::string& name, const Arguments& arguments) {
+  const PartInfo& part = part_catalogue().at({role, name});
+  std::cout << '\n' << role << ": " << name << "\n  " << part.help << "  [" << part.source << "]\n";
+  print_parameters(part.parameters, &arguments);
+}
+
 void explain_system(const std::string& file) {
   const SystemSpec system = SystemSpec::load(file);
   print_heading(system.name, system.title, system.source);
-  std::cout << "differs from its source:" << (system.differs.empty() ? " in nothing known" : "")
-            << '\n';
+  if (!system.differs.empty()) std::cout << "differs from its source:\n";
   for (const std::string& difference : system.differs) std::cout << "  - " << difference << '\n';
   for (const SystemSpec::Member& member : system.members()) {
-    std::cout << '\n' << member.role;
-    if (!member.part.empty()) {
-      const PartInfo& part = part_catalogue().at({member.role, member.part});
-      std::cout << ": " << part.name << "\n  " << part.help << "  [" << part.source << "]";
+    if (member.part.empty()) {
+      std::cout << '\n' << member.role << '\n';
+      print_parameters(member.parameters, member.arguments);
+    } else {
+      print_part(member.role, member.part, *member.arguments);
     }
-    std::cout << '\n';
-    print_parameters(member.parameters, member.arguments);
   }
 }
 
+void explain_device(const std::string& file) {
+  const DeviceSpec spec = DeviceSpec::load(file);
+  print_heading(spec.name, spec.title, "");
+  if (!spec.notes.empty()) std::cout << spec.notes << '\n';
+  print_part(std::string(Device::kRole), spec.device.name(), spec.device.arguments());
+}
+
+/// A model or a platform.
 template <typename Spec>
-void explain_spec(const std::string& file) {
+void explain_numbers(const std::string& file) {
   const Spec spec = Spec::load(file);
   print_heading(spec.name, spec.title, spec.source);
   print_parameters(Spec::parameters(), &spec.arguments);
@@ -78,9 +90,9 @@ struct Kind {
 };
 
 const std::array<Kind, 5> kKinds{{{"systems", explain_system},
-                                  {"devices", explain_spec<DeviceSpec>},
-                                  {"models", explain_spec<ModelSpec>},
-                                  {"platforms", explain_spec<PlatformSpec>},
+                                  {"devices", explain_device},
+                                  {"models", explain_numbers<ModelSpec>},
+                                  {"platforms", explain_numbers<PlatformSpec>},
                                   {"experiments", explain_experiment}}};
 
 void explain_part(const PartInfo& part) {

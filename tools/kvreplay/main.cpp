@@ -20,24 +20,20 @@ int fail(const std::string& message, int code) {
 
 /// CLI11 says what is wrong; this adds what would have been right.
 UserError command_line_error(const CLI::App& program, const CLI::ParseError& error) {
-  const CLI::App* command = &program;
-  if (!program.get_subcommands().empty()) command = program.get_subcommands().front();
-  const std::vector<std::string> unexpected = command->remaining();
+  const std::vector<CLI::App*> given = program.get_subcommands();
+  const CLI::App& command = given.empty() ? program : *given.front();
+  const Place place{given.empty() ? "" : command.get_name(), ""};
 
   std::vector<std::string> names;
-  if (command == &program) {
-    for (const CLI::App* other : program.get_subcommands({})) names.push_back(other->get_name());
+  for (const CLI::App* subcommand : command.get_subcommands({})) {
+    names.push_back(subcommand->get_name());
   }
-  for (const CLI::Option* option : command->get_options()) {
+  for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  if (unexpected.empty()) {
-    return UserError({command->get_name(), ""}, error.what(),
-                     command == &program ? join(names) : "");
-  }
-  const std::string_view kind = command == &program ? "command" : "argument";
-  return unknown_name({command == &program ? "" : command->get_name(), ""}, kind,
-                      unexpected.front(), names);
+  const std::vector<std::string> unexpected = command.remaining();
+  if (unexpected.empty()) return UserError(place, error.what(), join(names));
+  return unknown_name(place, given.empty() ? "command" : "argument", unexpected.front(), names);
 }
 
 int run(int argc, char** argv) {
