@@ -14,11 +14,14 @@ namespace kvreplay {
 
 /// The stage-2 half of a system.
 struct PlaceSpec {
+  /// From a system's JSON object (members cache and layout; the others are not looked at). The
+  /// layout may be left out where the cache holds everything.
   [[nodiscard]] static PlaceSpec parse(const ConfigNode& system);
 
   Chosen<Cache> cache;
   Chosen<Layout> layout;
 
+  /// Resolved parts and arguments as canonical JSON: what a content hash takes.
   [[nodiscard]] std::string resolved() const;
 };
 
@@ -38,26 +41,30 @@ struct LayerPlan {
   std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
   std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
   std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
-  std::vector<Extent> writes;
-  std::uint64_t prompt_write_bytes = 0;
+  std::vector<Extent> writes;                ///< likewise
+  std::uint64_t prompt_write_bytes = 0;      ///< all groups at the end of the prompt, once
   std::uint64_t region_bytes = 0;
 
-  // By step. Conservation: asked_bytes == hit_bytes + missed_bytes; `reads` cover missed_bytes.
+  // By step. Conservation: asked_bytes == hit_bytes + missed_bytes; `reads` cover missed_bytes, and
+  // the data that the layout moves.
   std::vector<std::int64_t> asked_bytes;
   std::vector<std::int64_t> hit_bytes;
   std::vector<std::int64_t> missed_bytes;
   std::vector<std::int64_t> asked_groups;
   std::vector<std::int64_t> hit_groups;
-  std::vector<double> attended_tokens;    ///< mean over query heads
+  std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere
+  std::vector<double> attended_tokens;    ///< mean over query heads, the step's own token included
   std::vector<std::int64_t> score_bytes;  ///< projected
   std::vector<std::int64_t> score_flops;
 
   // DRAM of one sequence at this layer, peak over the steps, by use.
   std::int64_t cache_bytes = 0;
-  std::int64_t buffered_bytes = 0;
+  std::int64_t buffered_bytes = 0;  ///< entries outside groups, the step's own included
   std::int64_t index_bytes = 0;
   std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
-  std::int64_t entries_bytes = 0;  ///< all entries at the end of the trace, as stored
+  /// All entries that are kept at the end of the trace, as stored, wherever they are. Of a dense
+  /// layer they are what DRAM holds, and the four above are 0.
+  std::int64_t entries_bytes = 0;
 
   [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
   [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
@@ -75,6 +82,21 @@ struct IoPlan {
 /// Stage 2: replays an access log through a cache and a layout, for a model of the given shape: KV
 /// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
 /// target's.
+///
+/// Within a step the groups asked for come first, streams and groups ascending, then the step's
+/// events in the order of streams. A group that a kLoaded event names is asked for too, unless the
+/// step has read or made it already: what a step has in hand it reads once.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target);
+
+/// One access of a layer's cache, with the step that it belongs to.
+struct TimedAccess {
+  std::int64_t step = 0;
+  Access access;  ///< without members
+};
+
+/// Every access that place() makes to the cache of a recorded layer, in order. It depends on no
+/// cache and no layout.
+[[nodiscard]] std::vector<TimedAccess> access_sequence(const AccessLog& log, std::size_t layer,
+                                                       const KvShape& target);
 
 }  // namespace kvreplay

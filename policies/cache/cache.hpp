@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "policies/groups.hpp"
@@ -22,6 +23,13 @@ struct GroupKey {
   friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
 };
 
+/// A step asks for a group.
+struct Access {
+  GroupKey key;
+  std::int64_t bytes = 0;           ///< of all its entries, as stored; > 0
+  std::span<const Token> tokens{};  ///< its members; valid during the call only
+};
+
 /// Role: what stays in DRAM. One cache serves one layer of one sequence. Within a step the groups
 /// asked for come in ascending order of (stream, group).
 class Cache {
@@ -34,14 +42,17 @@ class Cache {
 
   virtual ~Cache() = default;
 
-  /// A step asks for the group, `bytes` large. True when it is in memory (a hit); otherwise it is
-  /// read and may be kept.
-  [[nodiscard]] virtual bool access(GroupKey key, std::int64_t bytes) = 0;
-  /// The group grew, shrank or was split while in memory: its size is now `bytes`.
+  /// True when the group is in memory (a hit); otherwise it is read and may be kept.
+  [[nodiscard]] virtual bool access(const Access& access) = 0;
+  /// The group grew, shrank or was rewritten; its size is now `bytes`. Nothing happens when it is
+  /// not held.
   virtual void resized(GroupKey /*key*/, std::int64_t /*bytes*/) {}
+  /// The new group `key` was split off `from`; where `from` is held, all of `key` is in memory too
+  /// and may be kept without a read. Follows the call of resized() for `from`.
+  virtual void split_off(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
   /// The group is gone (evicted, dissolved): it must not count any more.
   virtual void erase(GroupKey key) = 0;
-  /// All groups of the step have been asked for.
+  /// All groups of the step have been asked for, and the index has taken the step's token.
   virtual void end_step() {}
 
   [[nodiscard]] virtual bool contains(GroupKey key) const = 0;
@@ -49,6 +60,11 @@ class Cache {
   [[nodiscard]] virtual std::int64_t used_bytes() const = 0;
   /// Everything is in memory from the start; nothing is on flash.
   [[nodiscard]] virtual bool holds_everything() const { return false; }
+
+  /// An oracle asks for the whole sequence of accesses, in order, before the first one. The members
+  /// are not given.
+  [[nodiscard]] virtual bool needs_future() const { return false; }
+  virtual void know_future(std::span<const Access> /*accesses*/) {}
 };
 
 }  // namespace kvreplay

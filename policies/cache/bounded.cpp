@@ -1,0 +1,88 @@
+#include "policies/cache/bounded.hpp"
+
+#include <cassert>
+#include <iterator>
+
+namespace kvreplay {
+
+std::vector<Parameter> capacity_and(std::vector<Parameter> others) {
+  constexpr double kMost = 1e15;
+  std::vector<Parameter> parameters{
+      integer_parameter("capacity_groups", "groups", 0, {0, kMost},
+                        "groups held of one layer, all its streams together; 0 = see bytes"),
+      integer_parameter("capacity_bytes", "bytes", 0, {0, kMost},
+                        "bytes held of one layer, all its streams together; 0 = see groups"),
+  };
+  parameters.insert(parameters.end(), std::make_move_iterator(others.begin()),
+                    std::make_move_iterator(others.end()));
+  return parameters;
+}
+
+Capacity::Capacity(const Arguments& arguments) {
+  const std::int64_t groups = arguments.integer("capacity_groups");
+  const std::int64_t bytes = arguments.integer("capacity_bytes");
+  if ((groups > 0) == (bytes > 0)) {
+    throw UserError(arguments.place("capacity_groups"),
+                    groups > 0 ? "both capacity_groups and capacity_bytes" : "no capacity",
+                    "one of capacity_groups and capacity_bytes above 0");
+  }
+  in_groups = groups > 0;
+  limit = in_groups ? groups : bytes;
+}
+
+bool BoundedCache::access(const Access& access) {
+  assert(access.bytes > 0);
+  if (contains(access.key)) {
+    assert(bytes_.get(access.key) == access.bytes);
+    on_hit(access.key);
+    return true;
+  }
+  keep(access.key, access.bytes);
+  return false;
+}
+
+void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
+  if (!contains(key)) return;
+  count(key, bytes);
+  on_change(key, capacity_.weight(bytes));
+  while (used_weight_ > capacity_.limit) {
+    if (!evict()) throw std::logic_error("a cache does not make room for a group that grew");
+  }
+}
+
+void BoundedCache::split_off(GroupKey key, GroupKey from, std::int64_t bytes) {
+  if (contains(from)) keep(key, bytes);
+}
+
+void BoundedCache::erase(GroupKey key) {
+  if (!contains(key)) return;
+  remove(key);
+  release(key);
+}
+
+void BoundedCache::release(GroupKey key) {
+  used_weight_ -= weight_of(key);
+  used_bytes_ -= bytes_.get(key);
+  bytes_.set(key, kNotHeld);
+}
+
+void BoundedCache::keep(GroupKey key, std::int64_t bytes) {
+  on_miss(key);
+  const std::int64_t weight = capacity_.weight(bytes);
+  if (weight > capacity_.limit) return;
+  while (used_weight_ + weight > capacity_.limit) {
+    if (!evict()) return;
+  }
+  insert(key, weight);
+  bytes_.set(key, bytes);
+  used_bytes_ += bytes;
+  used_weight_ += weight;
+}
+
+void BoundedCache::count(GroupKey key, std::int64_t bytes) {
+  used_weight_ += capacity_.weight(bytes) - weight_of(key);
+  used_bytes_ += bytes - bytes_.get(key);
+  bytes_.set(key, bytes);
+}
+
+}  // namespace kvreplay
