@@ -8,9 +8,10 @@
 
 namespace kvreplay::kernels {
 
-/// Instruction sets, lowest first. Every kernel gives the same bits on each: one fixed order of
-/// partial sums (16 lanes, lane j takes elements j, j+16, ...; lanes are added in a fixed tree), fused
-/// multiply-add everywhere, our own exponential.
+/// Instruction sets, lowest first. Every kernel gives the same bits on each (NaN aside): fused
+/// multiply-adds in one fixed order of partial sums and our own exponential and logarithm. A dot
+/// product has 16 lanes, lane j takes elements j, j+16, ..., zeros stand beyond the end, and the
+/// lanes are added in a fixed tree: j and j+8, then j+4, j+2, j+1.
 enum class Isa { kScalar, kAvx2, kAvx512 };
 
 /// The best one that this machine has; what the kernels use unless told otherwise.
@@ -28,8 +29,8 @@ void to_half(const float* from, Half* to, std::int64_t n);
 /// sum_i a[i] b[i].
 [[nodiscard]] float dot(const float* a, const float* b, std::int64_t dim);
 
-/// scores[q * score_stride + n] = queries[q] . rows[n] for `queries` row-major [query_count, dim] and
-/// `rows` [row_count, dim]. Each row is read (and converted) once for all queries of its KV head.
+/// scores[q * score_stride + n] = queries[q] . rows[n] for `queries` row-major [query_count, dim]
+/// and `rows` [row_count, dim]. Each row is read from memory once for all queries of its KV head.
 void score(const float* queries, std::int64_t query_count, const Half* rows, std::int64_t row_count,
            std::int64_t dim, float* scores, std::int64_t score_stride);
 void score(const float* queries, std::int64_t query_count, const float* rows,
@@ -41,15 +42,15 @@ void score_bounds(const float* queries, std::int64_t query_count, const float* m
                   const float* maxima, std::int64_t row_count, std::int64_t dim, float* scores,
                   std::int64_t score_stride);
 
-/// The indices of the k largest of scores[0, n), ascending by index; ties go to the lower index; k is
-/// cut to n. By partition, not by sort. NaN is not allowed.
+/// The indices of the k largest of scores[0, n), ascending by index; ties go to the lower index; k
+/// is cut to n. By partition, not by sort. NaN is not allowed.
 void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::int32_t> indices);
 
 /// The indices of all n scores in descending order, ties by ascending index.
 void order_descending(const float* scores, std::int64_t n, std::span<std::int32_t> indices);
 
-/// values[i] = exp(values[i] * scale - max) / sum, in place; returns ln(sum_i exp(values[i] * scale)).
-/// n >= 1.
+/// values[i] = exp(values[i] * scale - max) / sum, in place; returns ln(sum_i exp(values[i] *
+/// scale)). n >= 1; -inf is allowed, not everywhere. A weight below e^-87 of the largest is 0.
 float softmax(float* values, std::int64_t n, float scale);
 
 /// Scaled dot-product attention of one query head over a subset of tokens:
@@ -60,9 +61,10 @@ float attend(const float* query, const Half* keys, const Half* values,
              std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
              float* output);
 
-/// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not change
-/// the argmax); Euclidean: argmin |row - c|^2; inner product: argmax row . c. Ties go to the lower
-/// centroid.
+/// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not
+/// change the argmax), 0 where |c| = 0; Euclidean: argmin |row - c|^2, as argmax row . c - |c|^2 /
+/// 2; inner product: argmax row . c. Ties go to the lower centroid. Here row . c is one chain of
+/// fused multiply-adds in the order of the dimensions, not dot(): the lanes hold 16 centroids.
 enum class Metric { kCosine, kEuclidean, kInnerProduct };
 
 struct KMeansOptions {
@@ -73,10 +75,11 @@ struct KMeansOptions {
   std::uint64_t seed = 0;
 };
 
-/// Lloyd's algorithm over rows [row_count, dim]. Start: `clusters` distinct rows drawn at random. The
-/// new centroid is the plain mean of its rows; an empty cluster keeps its old centroid. After the
-/// last update one more assignment gives the final labels. `clusters` is cut to row_count.
-/// centroids: [clusters, dim], labels: [row_count]. Returns the number of iterations done.
+/// Lloyd's algorithm over rows [row_count, dim]. Start: `clusters` distinct rows drawn at random,
+/// and their labels. An iteration moves each centroid to the plain mean of its rows, summed in the
+/// rows' order (an empty cluster keeps its old centroid), and labels the rows anew. `clusters` is
+/// cut to row_count. centroids: [clusters, dim], labels: [row_count]. Returns the number of
+/// iterations done.
 std::int64_t k_means(const Half* rows, std::int64_t row_count, std::int64_t dim,
                      const KMeansOptions& options, std::span<float> centroids,
                      std::span<std::int32_t> labels);

@@ -1,0 +1,76 @@
+#include "policies/kernels/dispatch.hpp"
+
+#include <stdexcept>
+#include <string>
+
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay::kernels {
+namespace {
+
+Isa detect_isa() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return avx512 ? Isa::kAvx512 : Isa::kAvx2;
+  }
+#endif
+  return Isa::kScalar;
+}
+
+const KernelTable& table_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512) return kAvx512Kernels;
+  if (isa == Isa::kAvx2) return kAvx2Kernels;
+#endif
+  (void)isa;
+  return kScalarKernels;
+}
+
+struct InUse {
+  Isa isa = best_isa();
+  const KernelTable* table = &table_of(isa);
+};
+
+InUse& in_use() {
+  static InUse in_use;
+  return in_use;
+}
+
+}  // namespace
+
+const KernelTable& table() {
+  return *in_use().table;
+}
+
+Isa best_isa() {
+  static const Isa best = detect_isa();
+  return best;
+}
+
+Isa current_isa() {
+  return in_use().isa;
+}
+
+void use_isa(Isa isa) {
+  if (isa > best_isa()) {
+    throw std::invalid_argument("this machine has no " + std::string(isa_name(isa)));
+  }
+  in_use() = {isa, &table_of(isa)};
+}
+
+std::string_view isa_name(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  throw std::logic_error("no such instruction set");
+}
+
+}  // namespace kvreplay::kernels

@@ -1,0 +1,73 @@
+#include "policies/kernels/kernels.hpp"
+
+#include <cassert>
+#include <cmath>
+
+#include "policies/kernels/dispatch.hpp"
+
+namespace kvreplay::kernels {
+namespace {
+
+/// ln x for a normal x > 0, by basic double operations only: the C library's differs between
+/// machines.
+double natural_log(float x) {
+  int exponent = 0;
+  double mantissa = std::frexp(static_cast<double>(x), &exponent);
+  if (mantissa < 0.70710678118654752) {
+    mantissa *= 2.0;
+    --exponent;
+  }
+  // ln m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with s = (m - 1) / (m + 1), |s| < 0.172.
+  const double s = (mantissa - 1.0) / (mantissa + 1.0);
+  double series = 0.0;
+  for (int k = 15; k >= 1; k -= 2) series = series * s * s + 1.0 / k;
+  return exponent * 0.69314718055994531 + 2.0 * s * series;
+}
+
+}  // namespace
+
+void to_float(const Half* from, float* to, std::int64_t n) {
+  table().half_to_float(from, to, n);
+}
+
+void to_half(const float* from, Half* to, std::int64_t n) {
+  table().float_to_half(from, to, n);
+}
+
+float dot(const float* a, const float* b, std::int64_t dim) {
+  return table().dot(a, b, dim);
+}
+
+void score(const float* queries, std::int64_t query_count, const Half* rows, std::int64_t row_count,
+           std::int64_t dim, float* scores, std::int64_t score_stride) {
+  table().score_half(queries, query_count, rows, row_count, dim, scores, score_stride);
+}
+
+void score(const float* queries, std::int64_t query_count, const float* rows,
+           std::int64_t row_count, std::int64_t dim, float* scores, std::int64_t score_stride) {
+  table().score_float(queries, query_count, rows, row_count, dim, scores, score_stride);
+}
+
+void score_bounds(const float* queries, std::int64_t query_count, const float* minima,
+                  const float* maxima, std::int64_t row_count, std::int64_t dim, float* scores,
+                  std::int64_t score_stride) {
+  table().score_bounds(queries, query_count, minima, maxima, row_count, dim, scores, score_stride);
+}
+
+float softmax(float* values, std::int64_t n, float scale) {
+  assert(n >= 1);
+  const SoftmaxTotals totals = table().softmax(values, n, scale);
+  return static_cast<float>(static_cast<double>(totals.largest) + natural_log(totals.sum));
+}
+
+float attend(const float* query, const Half* keys, const Half* values,
+             std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
+             float* output) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  table().score_gathered(query, keys, tokens.data(), count, dim, weights);
+  const float log_sum = softmax(weights, count, scale);
+  table().weighted_sum(weights, values, tokens.data(), count, dim, output);
+  return log_sum;
+}
+
+}  // namespace kvreplay::kernels

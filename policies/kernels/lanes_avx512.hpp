@@ -1,0 +1,99 @@
+#pragma once
+
+// g++ 12 takes the undefined operand inside its own intrinsics for a mistake of ours.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+#else
+#include <immintrin.h>
+#endif
+
+#include <cstdint>
+
+#include "sim/base/half.hpp"
+
+namespace kvreplay::kernels {
+
+/// LanesScalar in one 512-bit register. Needs AVX-512 F, BW, DQ and VL.
+struct LanesAvx512 {
+  static constexpr int kWidth = 16;
+  static constexpr int kAccumulators = 16;
+  static constexpr int kTileRows = 8;
+  static constexpr int kTileVectors = 2;
+
+  __m512 lanes;
+
+  static LanesAvx512 all(float value) { return {_mm512_set1_ps(value)}; }
+  static LanesAvx512 load(const float* from) { return {_mm512_loadu_ps(from)}; }
+  static LanesAvx512 load(const Half* from) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+  }
+  static LanesAvx512 load_first(const float* from, int n) {
+    return {_mm512_maskz_loadu_ps(first(n), from)};
+  }
+  static LanesAvx512 load_first(const Half* from, int n) {
+    return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), from))};
+  }
+  void store(float* to) const { _mm512_storeu_ps(to, lanes); }
+  void store(Half* to) const {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
+                        _mm512_cvtps_ph(lanes, _MM_FROUND_TO_NEAREST_INT));
+  }
+  void store_first(float* to, int n) const { _mm512_mask_storeu_ps(to, first(n), lanes); }
+  void store_first(Half* to, int n) const {
+    _mm256_mask_storeu_epi16(to, first(n), _mm512_cvtps_ph(lanes, _MM_FROUND_TO_NEAREST_INT));
+  }
+
+  friend LanesAvx512 operator+(LanesAvx512 a, LanesAvx512 b) {
+    return {_mm512_add_ps(a.lanes, b.lanes)};
+  }
+  friend LanesAvx512 operator-(LanesAvx512 a, LanesAvx512 b) {
+    return {_mm512_sub_ps(a.lanes, b.lanes)};
+  }
+  friend LanesAvx512 operator*(LanesAvx512 a, LanesAvx512 b) {
+    return {_mm512_mul_ps(a.lanes, b.lanes)};
+  }
+  static LanesAvx512 fma(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c) {
+    return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)};
+  }
+  static LanesAvx512 max(LanesAvx512 a, LanesAvx512 b) { return {_mm512_max_ps(a.lanes, b.lanes)}; }
+  static LanesAvx512 if_greater(LanesAvx512 a, LanesAvx512 b, LanesAvx512 yes, LanesAvx512 no) {
+    const __mmask16 greater = _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GT_OQ);
+    return {_mm512_mask_blend_ps(greater, no.lanes, yes.lanes)};
+  }
+  static LanesAvx512 by_sign(LanesAvx512 sign, LanesAvx512 positive, LanesAvx512 negative) {
+    const __mmask16 below = _mm512_movepi32_mask(_mm512_castps_si512(sign.lanes));
+    return {_mm512_mask_blend_ps(below, positive.lanes, negative.lanes)};
+  }
+  static std::uint32_t at_least(LanesAvx512 a, LanesAvx512 b) {
+    return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GE_OQ);
+  }
+  static LanesAvx512 scale_by_power(LanesAvx512 value, LanesAvx512 shifted) {
+    const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.lanes), 23);
+    return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value.lanes), exponent))};
+  }
+  static void sum4(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c, LanesAvx512 d, float* sums) {
+    // Each comment gives the vectors whose partial sums the register's 128-bit quarters hold.
+    const __m512 ab = halve(a.lanes, b.lanes);  // a a b b
+    const __m512 cd = halve(c.lanes, d.lanes);  // c c d d
+    const __m512 abcd = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
+                                      _mm512_shuffle_f32x4(ab, cd, 0xdd));  // a b c d
+    const __m512 pairs = _mm512_add_ps(abcd, _mm512_permute_ps(abcd, 0x4e));
+    const __m512 total = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
+    const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, total)));
+  }
+
+ private:
+  /// Bits 0 to n-1; n < 16.
+  static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
+  /// The lower half plus the upper half, of a and of b.
+  static __m512 halve(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+};
+
+}  // namespace kvreplay::kernels

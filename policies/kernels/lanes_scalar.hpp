@@ -1,0 +1,116 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "sim/base/half.hpp"
+
+namespace kvreplay::kernels {
+
+/// Sixteen floats that every instruction set handles alike: this plain form is the specification,
+/// lanes_avx2.hpp and lanes_avx512.hpp give the same bits with vector registers. The algorithms
+/// (algorithms.hpp) are templates over such a type. NaN is outside the contract.
+struct LanesScalar {
+  static constexpr int kWidth = 16;
+  /// How many of these the registers hold as running sums, beside what feeds them.
+  static constexpr int kAccumulators = 4;
+  /// Register tile of the nearest-centroid search: rows by vectors of 16 centroids.
+  static constexpr int kTileRows = 1;
+  static constexpr int kTileVectors = 1;
+
+  float lane[kWidth];
+
+  static LanesScalar all(float value) {
+    return each([&](int) { return value; });
+  }
+  static LanesScalar load(const float* from) {
+    return each([&](int i) { return from[i]; });
+  }
+  static LanesScalar load(const Half* from) {
+    return each([&](int i) { return to_float(from[i]); });
+  }
+  /// The first n elements (n < 16), then zeros; reads nothing beyond.
+  static LanesScalar load_first(const float* from, int n) {
+    return each([&](int i) { return i < n ? from[i] : 0.0f; });
+  }
+  static LanesScalar load_first(const Half* from, int n) {
+    return each([&](int i) { return i < n ? to_float(from[i]) : 0.0f; });
+  }
+  void store(float* to) const { store_first(to, kWidth); }
+  void store(Half* to) const { store_first(to, kWidth); }
+  void store_first(float* to, int n) const {
+    for (int i = 0; i < n; ++i) to[i] = lane[i];
+  }
+  void store_first(Half* to, int n) const {
+    for (int i = 0; i < n; ++i) to[i] = to_half(lane[i]);
+  }
+
+  friend LanesScalar operator+(const LanesScalar& a, const LanesScalar& b) {
+    return each([&](int i) { return a.lane[i] + b.lane[i]; });
+  }
+  friend LanesScalar operator-(const LanesScalar& a, const LanesScalar& b) {
+    return each([&](int i) { return a.lane[i] - b.lane[i]; });
+  }
+  friend LanesScalar operator*(const LanesScalar& a, const LanesScalar& b) {
+    return each([&](int i) { return a.lane[i] * b.lane[i]; });
+  }
+  /// a * b + c, rounded once.
+  static LanesScalar fma(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c) {
+    return each([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
+  }
+  static LanesScalar max(const LanesScalar& a, const LanesScalar& b) {
+    return each([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
+  /// a > b ? yes : no.
+  static LanesScalar if_greater(const LanesScalar& a, const LanesScalar& b, const LanesScalar& yes,
+                                const LanesScalar& no) {
+    return each([&](int i) { return a.lane[i] > b.lane[i] ? yes.lane[i] : no.lane[i]; });
+  }
+  /// `negative` where the sign bit of `sign` is set, `positive` elsewhere.
+  static LanesScalar by_sign(const LanesScalar& sign, const LanesScalar& positive,
+                             const LanesScalar& negative) {
+    return each(
+        [&](int i) { return std::signbit(sign.lane[i]) ? negative.lane[i] : positive.lane[i]; });
+  }
+  /// Bit i is set where lane i of a >= lane i of b.
+  static std::uint32_t at_least(const LanesScalar& a, const LanesScalar& b) {
+    std::uint32_t bits = 0;
+    for (int i = 0; i < kWidth; ++i)
+      bits |= static_cast<std::uint32_t>(a.lane[i] >= b.lane[i]) << i;
+    return bits;
+  }
+  /// value * 2^n, where n stands in the low bits of `shifted` = n + 1.5 * 2^23. No overflow check.
+  static LanesScalar scale_by_power(const LanesScalar& value, const LanesScalar& shifted) {
+    return each([&](int i) {
+      return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value.lane[i]) +
+                                  (std::bit_cast<std::uint32_t>(shifted.lane[i]) << 23));
+    });
+  }
+  /// The sum of each of four vectors' lanes, by the one tree: lane i + lane i+8, then i+4, i+2,
+  /// i+1.
+  static void sum4(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c,
+                   const LanesScalar& d, float* sums) {
+    sums[0] = a.sum();
+    sums[1] = b.sum();
+    sums[2] = c.sum();
+    sums[3] = d.sum();
+  }
+
+ private:
+  template <typename Function>
+  static LanesScalar each(Function function) {
+    LanesScalar result;
+    for (int i = 0; i < kWidth; ++i) result.lane[i] = function(i);
+    return result;
+  }
+  [[nodiscard]] float sum() const {
+    LanesScalar part = *this;
+    for (int half = kWidth / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half; ++i) part.lane[i] += part.lane[i + half];
+    }
+    return part.lane[0];
+  }
+};
+
+}  // namespace kvreplay::kernels

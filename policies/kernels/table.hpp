@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+
+#include "sim/base/half.hpp"
+
+namespace kvreplay::kernels {
+
+/// Largest element and sum of exp(value - largest).
+struct SoftmaxTotals {
+  float largest;
+  float sum;
+};
+
+/// Centroids laid out for the nearest-centroid search (clustering.cpp packs them): `panels` of
+/// [dim, 16], lane l of panel p being centroid 16 p + l. A row's label is the centroid with the
+/// largest row . centroid + bias; lanes beyond the last centroid have a bias of -inf.
+struct PackedCentroids {
+  const float* panels;
+  const float* bias;  ///< [16 * panel_count]
+  std::int64_t panel_count;
+  std::int64_t dim;
+};
+
+/// The kernels of one instruction set. The public functions of kernels.hpp go through the table in
+/// use.
+struct KernelTable {
+  void (*half_to_float)(const Half* from, float* to, std::int64_t n);
+  void (*float_to_half)(const float* from, Half* to, std::int64_t n);
+  float (*dot)(const float* a, const float* b, std::int64_t dim);
+  void (*score_half)(const float* queries, std::int64_t query_count, const Half* rows,
+                     std::int64_t row_count, std::int64_t dim, float* scores,
+                     std::int64_t score_stride);
+  void (*score_float)(const float* queries, std::int64_t query_count, const float* rows,
+                      std::int64_t row_count, std::int64_t dim, float* scores,
+                      std::int64_t score_stride);
+  void (*score_bounds)(const float* queries, std::int64_t query_count, const float* minima,
+                       const float* maxima, std::int64_t row_count, std::int64_t dim, float* scores,
+                       std::int64_t score_stride);
+  /// Scores of the rows with these numbers: scores[i] = query . rows[tokens[i]].
+  void (*score_gathered)(const float* query, const Half* rows, const std::int32_t* tokens,
+                         std::int64_t count, std::int64_t dim, float* scores);
+  SoftmaxTotals (*softmax)(float* values, std::int64_t n, float scale);
+  /// sum[d] = sum_i weights[i] rows[tokens[i]][d], in the order of i.
+  void (*weighted_sum)(const float* weights, const Half* rows, const std::int32_t* tokens,
+                       std::int64_t count, std::int64_t dim, float* sum);
+  /// The indices of scores[i] >= threshold, ascending; room for n. Returns how many.
+  std::int64_t (*find_at_least)(const float* scores, std::int64_t n, float threshold,
+                                std::int32_t* indices);
+  /// scratch: [kScratchRows, dim].
+  void (*nearest)(const Half* rows, std::int64_t row_count, const PackedCentroids& centroids,
+                  float* scratch, std::int32_t* labels);
+  /// sum[d] += row[d].
+  void (*add_row)(const Half* row, std::int64_t dim, float* sum);
+};
+
+inline constexpr std::int64_t kScratchRows = 16;
+
+extern const KernelTable kScalarKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+#endif
+
+}  // namespace kvreplay::kernels
