@@ -28,6 +28,8 @@ struct EntryFormat {
   }
 };
 
+class TokenFeatureSource;
+
 /// Role: at what precision an entry is stored, and what its decoded vectors are. Quality is always
 /// measured on the decoded vectors.
 class Precision {
@@ -36,6 +38,7 @@ class Precision {
   struct Context {
     StreamShape shape;
     std::int64_t max_tokens = 0;  ///< the sequence never grows beyond
+    const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
   };
 
   virtual ~Precision() = default;
@@ -46,8 +49,11 @@ class Precision {
   virtual void take(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
   virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
                         const Entries& /*exact*/) {}
-  /// What attention reads: `exact` as it comes back from storage, the same shape.
-  [[nodiscard]] virtual Entries decoded(const Entries& exact) const = 0;
+  /// Whether kReencoded events of others change what is stored (on_event).
+  [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
+  /// What attention reads: `exact` as it comes back from storage, the same shape. Tokens that were
+  /// not taken yet (the step's own) are exact. Valid until the next call of any method.
+  [[nodiscard]] virtual Entries decoded(const Entries& exact) = 0;
 };
 
 }  // namespace kvreplay

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+/// What is known of each token once its step is done: the controller's four inputs. (Don't Waste
+/// Bits, Eq. 14-17)
+struct TokenFeatures {
+  static constexpr std::int64_t kCount = 4;
+  static constexpr std::array<std::string_view, kCount> kNames{"entropy", "rarity",
+                                                               "attention_variance", "confidence"};
+  std::vector<std::array<double, kCount>> rows;  ///< by token, in the order of kNames
+};
+
+/// Where a precision part finds the features of its sequence's tokens.
+class TokenFeatureSource {
+ public:
+  [[nodiscard]] virtual const TokenFeatures& features() const = 0;
+
+ protected:
+  ~TokenFeatureSource() = default;
+};
+
+/// The features of a trace's tokens, computed at the first call, from any thread:
+/// - entropy of the next-token distribution, in nats, as recorded;
+/// - rarity: -ln((c + 1) / (N + U + 1)), where c of the N tokens before this one were the same
+/// token
+///   and U of them distinct;
+/// - attention variance: of the token's own row of attention in the last recorded layer, mean over
+///   query heads. Ours: the paper takes the whole matrix, which is one number a prefix. Prompt
+///   tokens before the first recorded query get the mean of the prompt's recorded rows;
+/// - confidence: the largest next-token probability, as recorded. Ours: the paper gives no formula.
+class TraceTokenFeatures final : public TokenFeatureSource {
+ public:
+  /// The trace outlives this object.
+  explicit TraceTokenFeatures(const TraceReader& trace) : trace_(trace) {}
+  [[nodiscard]] const TokenFeatures& features() const override;
+
+ private:
+  const TraceReader& trace_;
+  mutable std::once_flag once_;
+  mutable TokenFeatures features_;
+};
+
+}  // namespace kvreplay
