@@ -11,14 +11,16 @@ namespace kvreplay {
 
 /// Which part of a trace to keep.
 struct CutOptions {
-  std::vector<std::int64_t>
-      layers;  ///< the model's layer numbers, increasing; empty = all recorded
+  /// The model's layer numbers, increasing; empty = all recorded.
+  std::vector<std::int64_t> layers = {};
   /// Position in the source of the cut's first token. 0 keeps the text's beginning and with it the
   /// attention sink. Above 0, every position shifts; attention under RoPE depends on differences of
-  /// positions only, so it stays what the model computed, over the tokens that are left.
+  /// positions only, so scores stay what the model computed, over the tokens that are left.
   std::int64_t window_start = 0;
-  std::optional<std::int64_t> prompt_tokens;  ///< none: up to the source's first decode step
-  std::optional<std::int64_t> decode_tokens;  ///< none: up to the source's end
+  /// None: up to the source's first decode step.
+  std::optional<std::int64_t> prompt_tokens = std::nullopt;
+  /// None: up to the source's end.
+  std::optional<std::int64_t> decode_tokens = std::nullopt;
 };
 
 /// Writes a smaller trace to `out`: the layers named, the tokens from window_start on, and the
