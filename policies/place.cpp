@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 namespace kvreplay {
 namespace {
@@ -166,10 +167,15 @@ class Placer {
 
   void end_step(std::int64_t step) {
     std::int64_t grouped_bytes = 0;
-    std::int64_t kept_bytes = 0;
+    std::int64_t buffered_bytes = 0;
+    std::int64_t own_bytes = 0;
+    plan_.entries_bytes = 0;
+    const std::int64_t tokens = prompt_tokens_ + step + 1;
     for (const TargetStream& stream : streams_) {
       grouped_bytes += stream.stored.grouped_bytes();
-      kept_bytes += stream.stored.kept_bytes(prompt_tokens_ + step + 1);
+      buffered_bytes += stream.stored.buffered_bytes(tokens);
+      own_bytes += stream.stored.entry_bytes(static_cast<Token>(tokens));
+      plan_.entries_bytes += stream.stored.all_bytes(tokens);
     }
     if (step < 0) {
       if (!in_memory_) plan_.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
@@ -181,8 +187,7 @@ class Placer {
     }
     const std::int64_t cache_bytes = in_memory_ ? grouped_bytes : cache_.used_bytes();
     plan_.cache_bytes = std::max(plan_.cache_bytes, cache_bytes);
-    plan_.buffered_bytes = std::max(plan_.buffered_bytes, kept_bytes - grouped_bytes);
-    plan_.entries_bytes = kept_bytes;
+    plan_.buffered_bytes = std::max(plan_.buffered_bytes, buffered_bytes + own_bytes);
     plan_.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
   }
 

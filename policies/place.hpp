@@ -62,8 +62,9 @@ struct LayerPlan {
   std::int64_t buffered_bytes = 0;  ///< entries outside groups, the step's own included
   std::int64_t index_bytes = 0;
   std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
-  /// All entries that are kept at the end of the trace, as stored, wherever they are. Of a dense
-  /// layer they are what DRAM holds, and the four above are 0.
+  /// All tokens' entries at the end of the trace, each in its format, wherever it is; evicted ones
+  /// are counted as if they were kept. Of a dense layer this is what DRAM holds, and the four above
+  /// are 0.
   std::int64_t entries_bytes = 0;
 
   [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;

@@ -37,21 +37,21 @@ bool BoundedCache::access(const Access& access) {
     on_hit(access.key);
     return true;
   }
-  keep(access.key, access.bytes);
+  consider(access.key, access.bytes, true);
   return false;
 }
 
 void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
   if (!contains(key)) return;
-  count(key, bytes);
+  used_weight_ += capacity_.weight(bytes) - weight_of(key);
+  used_bytes_ += bytes - bytes_.get(key);
+  bytes_.set(key, bytes);
   on_change(key, capacity_.weight(bytes));
-  while (used_weight_ > capacity_.limit) {
-    if (!evict()) throw std::logic_error("a cache does not make room for a group that grew");
-  }
+  while (used_weight_ > capacity_.limit) evict();
 }
 
 void BoundedCache::split_off(GroupKey key, GroupKey from, std::int64_t bytes) {
-  if (contains(from)) keep(key, bytes);
+  if (contains(from)) consider(key, bytes, false);
 }
 
 void BoundedCache::erase(GroupKey key) {
@@ -66,23 +66,18 @@ void BoundedCache::release(GroupKey key) {
   bytes_.set(key, kNotHeld);
 }
 
-void BoundedCache::keep(GroupKey key, std::int64_t bytes) {
-  on_miss(key);
+void BoundedCache::consider(GroupKey key, std::int64_t bytes, bool asked) {
   const std::int64_t weight = capacity_.weight(bytes);
+  on_newcomer(key, weight, asked);
   if (weight > capacity_.limit) return;
   while (used_weight_ + weight > capacity_.limit) {
-    if (!evict()) return;
+    if (!prefers_newcomer()) return;
+    evict();
   }
-  insert(key, weight);
   bytes_.set(key, bytes);
   used_bytes_ += bytes;
   used_weight_ += weight;
-}
-
-void BoundedCache::count(GroupKey key, std::int64_t bytes) {
-  used_weight_ += capacity_.weight(bytes) - weight_of(key);
-  used_bytes_ += bytes - bytes_.get(key);
-  bytes_.set(key, bytes);
+  insert(key, weight);
 }
 
 }  // namespace kvreplay

@@ -45,19 +45,21 @@ class BoundedCache : public Cache {
   [[nodiscard]] std::int64_t weight_of(GroupKey key) const {
     return capacity_.weight(bytes_.get(key));
   }
+  [[nodiscard]] std::int64_t bytes_of(GroupKey key) const { return bytes_.get(key); }
   /// The policy has dropped a held group.
   void release(GroupKey key);
 
   /// A held group is asked for.
   virtual void on_hit(GroupKey key) = 0;
-  /// A group that is not held is asked for, or is split off one that is; nothing has been evicted
-  /// for it yet.
-  virtual void on_miss(GroupKey /*key*/) {}
+  /// A group that is not held is asked for; or, where `asked` is false, was split off one that is.
+  /// Nothing has been evicted for it yet, and it may turn out too large to be kept.
+  virtual void on_newcomer(GroupKey /*key*/, std::int64_t /*weight*/, bool /*asked*/) {}
+  /// Whether the newcomer is worth an eviction; otherwise it is not kept.
+  [[nodiscard]] virtual bool prefers_newcomer() const { return true; }
   /// The newcomer is held from now on.
   virtual void insert(GroupKey key, std::int64_t weight) = 0;
-  /// Drops one held group (calls release). False: none is worth less than the newcomer, which is
-  /// not kept then; never for room that a held group needs to grow.
-  virtual bool evict() = 0;
+  /// Drops one of the held groups (calls release).
+  virtual void evict() = 0;
   /// A held group has gone, by no decision of the policy.
   virtual void remove(GroupKey key) = 0;
   /// A held group has changed; its weight may be the same as before.
@@ -66,8 +68,7 @@ class BoundedCache : public Cache {
  private:
   static constexpr std::int64_t kNotHeld = -1;
 
-  void keep(GroupKey key, std::int64_t bytes);
-  void count(GroupKey key, std::int64_t bytes);
+  void consider(GroupKey key, std::int64_t bytes, bool asked);
 
   Capacity capacity_;
   KeyMap<std::int64_t> bytes_;

@@ -12,10 +12,7 @@ class Fifo final : public BoundedCache {
  private:
   void on_hit(GroupKey) override {}
   void insert(GroupKey key, std::int64_t weight) override { queue_.push_front(0, key, weight); }
-  bool evict() override {
-    release(queue_.pop_back(0));
-    return true;
-  }
+  void evict() override { release(queue_.pop_back(0)); }
   void remove(GroupKey key) override { queue_.erase(queue_.find(key)); }
 
   GroupQueues queue_;

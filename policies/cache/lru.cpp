@@ -12,10 +12,7 @@ class Lru final : public BoundedCache {
  private:
   void on_hit(GroupKey key) override { queue_.move_front(0, queue_.find(key)); }
   void insert(GroupKey key, std::int64_t weight) override { queue_.push_front(0, key, weight); }
-  bool evict() override {
-    release(queue_.pop_back(0));
-    return true;
-  }
+  void evict() override { release(queue_.pop_back(0)); }
   void remove(GroupKey key) override { queue_.erase(queue_.find(key)); }
 
   GroupQueues queue_;

@@ -42,6 +42,12 @@ class GroupRanking {
     heap_[hole] = std::move(last);
     settle(hole);
   }
+  /// Erases the lowest of a ranking that is not empty.
+  GroupKey pop() {
+    const GroupKey key = lowest();
+    erase(key);
+    return key;
+  }
 
  private:
   static constexpr std::int32_t kNone = -1;

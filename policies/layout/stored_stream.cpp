@@ -26,7 +26,7 @@ void StoredStream::on_event(const GroupEvent& event) {
     case EventKind::kEvicted: {
       const std::int64_t bytes = bytes_of(event.tokens);
       if (event.group != kNoGroup) add(event.group, -bytes);
-      kept_difference_ -= bytes;
+      evicted_bytes_ += bytes;
       break;
     }
     case EventKind::kDissolved:
@@ -61,7 +61,7 @@ void StoredStream::reencode(Token token, std::int32_t format) {
   if (index >= format_.size()) format_.resize(index + 1, 0);
   format_[index] = format;
   const std::int64_t change = entry_bytes(token) - before;
-  kept_difference_ += change;
+  reencoded_bytes_ += change;
   const GroupId group = groups_.group_of(token);
   if (group != kNoGroup) add(group, change);
 }

@@ -26,10 +26,14 @@ class StoredStream final : public EventSink {
   }
   /// Of all entries in groups.
   [[nodiscard]] std::int64_t grouped_bytes() const { return grouped_bytes_; }
-  /// Of the entries of tokens [0, `tokens`) that are not evicted. All evicted tokens and all that
-  /// have another format than 0 must lie in that range.
-  [[nodiscard]] std::int64_t kept_bytes(std::int64_t tokens) const {
-    return tokens * format_bytes_[0] + kept_difference_;
+  /// Of the entries of tokens [0, `tokens`), the evicted ones included. No token beyond has another
+  /// format than 0.
+  [[nodiscard]] std::int64_t all_bytes(std::int64_t tokens) const {
+    return tokens * format_bytes_[0] + reencoded_bytes_;
+  }
+  /// Of the entries of tokens [0, `tokens`) that are neither in a group nor evicted.
+  [[nodiscard]] std::int64_t buffered_bytes(std::int64_t tokens) const {
+    return all_bytes(tokens) - grouped_bytes_ - evicted_bytes_;
   }
 
  private:
@@ -42,7 +46,8 @@ class StoredStream final : public EventSink {
   std::vector<std::int64_t> group_bytes_;
   std::vector<std::int32_t> format_;  // by token; empty while all are in format 0
   std::int64_t grouped_bytes_ = 0;
-  std::int64_t kept_difference_ = 0;  // from all tokens being kept in format 0
+  std::int64_t evicted_bytes_ = 0;
+  std::int64_t reencoded_bytes_ = 0;  // by which re-encoded entries exceed format 0's bytes
 };
 
 }  // namespace kvreplay

@@ -1,0 +1,78 @@
+#include <utility>
+
+#include "policies/cache/bounded.hpp"
+#include "policies/cache/queues.hpp"
+#include "policies/cache/ranking.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// A held group is either among the recently updated or ranked for eviction.
+class ClusterAligned final : public BoundedCache {
+ public:
+  ClusterAligned(const Arguments& arguments, const Context& context)
+      : BoundedCache(arguments, context),
+        reserved_(capacity().share(arguments.real("updated_share"))),
+        last_use_(context.streams, 0),
+        updated_(context.streams, 1),
+        ranking_(context.streams) {}
+
+ private:
+  using Rank = std::pair<std::int64_t, std::int64_t>;  // minus the size in bytes, the last use
+
+  void on_hit(GroupKey key) override {
+    last_use_.set(key, ++now_);
+    if (ranking_.contains(key)) ranking_.update(key, rank(key));
+  }
+  void on_newcomer(GroupKey, std::int64_t, bool asked) override { is_update_ = !asked; }
+  void insert(GroupKey key, std::int64_t weight) override {
+    last_use_.set(key, ++now_);
+    if (is_update_) {
+      protect(key, weight);
+    } else {
+      ranking_.insert(key, rank(key));
+    }
+  }
+  void evict() override { release(ranking_.empty() ? updated_.pop_back(0) : ranking_.pop()); }
+  void remove(GroupKey key) override { leave(key); }
+  void on_change(GroupKey key, std::int64_t weight) override {
+    leave(key);
+    protect(key, weight);
+  }
+
+  [[nodiscard]] Rank rank(GroupKey key) const { return {-bytes_of(key), last_use_.get(key)}; }
+  void leave(GroupKey key) {
+    if (ranking_.contains(key)) {
+      ranking_.erase(key);
+    } else {
+      updated_.erase(updated_.find(key));
+    }
+  }
+  void protect(GroupKey key, std::int64_t weight) {
+    updated_.push_front(0, key, weight);
+    while (updated_.weight(0) > reserved_) {
+      const GroupKey oldest = updated_.pop_back(0);
+      ranking_.insert(oldest, rank(oldest));
+    }
+  }
+
+  std::int64_t reserved_;
+  std::int64_t now_ = 0;
+  bool is_update_ = false;  // the newcomer
+  KeyMap<std::int64_t> last_use_;
+  GroupQueues updated_;
+  GroupRanking<Rank> ranking_;
+};
+
+const Registered<Cache> kClusterAligned({
+    .name = "cluster_aligned",
+    .help = "evicts large clusters before small ones, except the most recently updated",
+    .source = "DynaKV 5, cache replacement; the share and the order (size, last use) are ours",
+    .parameters = capacity_and({real_parameter("updated_share", "", 0.2, {0, 1},
+                                               "of the capacity, for the clusters appended to or "
+                                               "split most recently, whatever their size")}),
+    .make = make_cache<ClusterAligned>,
+});
+
+}  // namespace
+}  // namespace kvreplay
