@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,8 +41,8 @@ struct StreamLog {
   std::vector<std::int64_t> attended_begin;  ///< [steps * query_heads + 1] or empty
   std::vector<Token> attended;
 
-  std::vector<std::int32_t>
-      buffered_tokens;                    ///< [steps], in memory outside groups, before the step
+  /// [steps], in memory outside groups, before the step.
+  std::vector<std::int32_t> buffered_tokens;
   std::vector<std::int64_t> held_bytes;   ///< [steps], representatives in DRAM
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
@@ -49,6 +50,7 @@ struct StreamLog {
   [[nodiscard]] std::int64_t steps() const { return std::ssize(asked_begin) - 1; }
   [[nodiscard]] std::span<const GroupId> asked_at(std::int64_t step) const;
   void add(const GroupEvent& event);
+  void end_segment() { event_begin.push_back(std::ssize(event_kind)); }
   [[nodiscard]] GroupEvent event(std::int64_t index) const;
   /// Calls visit(const GroupEvent&) for each event of a segment.
   template <typename Visit>
@@ -63,14 +65,14 @@ struct StreamLog {
 struct Quality {
   std::vector<float> recall;
   std::vector<float> attention_mass;
-  std::vector<float>
-      best_attention_mass;  ///< of the same number of tokens, chosen by the true logits
+  /// Of the same number of tokens, chosen by the true logits.
+  std::vector<float> best_attention_mass;
   std::vector<float> output_error;
 };
 
 struct LayerLog {
   std::int64_t layer = 0;  ///< the model's layer number
-  bool dense = false;      ///< always attended to whole, in memory
+  bool dense = false;      ///< attended to whole: all tokens are kBuffered, and no group exists
   std::vector<StreamLog> streams;
   Quality quality;
 };

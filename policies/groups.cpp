@@ -24,6 +24,7 @@ void Groups::on_event(const GroupEvent& event) {
       break;
     case EventKind::kBuffered:
       for (const Token token : event.tokens) {
+        if (where(token) == Where::kBuffered) continue;
         assert(where(token) == Where::kUnseen);
         buffered_.insert(std::upper_bound(buffered_.begin(), buffered_.end(), token), token);
         place(token, Where::kBuffered, kNoGroup);
@@ -47,15 +48,6 @@ void Groups::on_event(const GroupEvent& event) {
   }
 }
 
-Groups::Where Groups::where(Token token) const {
-  const auto index = static_cast<std::size_t>(token);
-  return index < where_.size() ? where_[index] : Where::kUnseen;
-}
-
-GroupId Groups::group_of(Token token) const {
-  return where(token) == Where::kGrouped ? group_of_[static_cast<std::size_t>(token)] : kNoGroup;
-}
-
 void Groups::join(GroupId group, std::span<const Token> tokens) {
   if (!buffered_.empty()) {
     std::vector<Token> leaving;
@@ -65,6 +57,7 @@ void Groups::join(GroupId group, std::span<const Token> tokens) {
     leave(kNoGroup, leaving, Where::kUnseen);
   }
   std::vector<Token>& members = members_[static_cast<std::size_t>(group)];
+  live_groups_ += members.empty() && !tokens.empty() ? 1 : 0;
   members.insert(members.end(), tokens.begin(), tokens.end());
   for (const Token token : tokens) {
     assert(where(token) == Where::kUnseen);
@@ -83,8 +76,10 @@ void Groups::leave(GroupId group, std::span<const Token> tokens, Where to) {
   if (group == kNoGroup) {
     std::erase_if(buffered_, left);
   } else {
-    std::erase_if(members_[static_cast<std::size_t>(group)], left);
+    std::vector<Token>& members = members_[static_cast<std::size_t>(group)];
+    std::erase_if(members, left);
     grouped_tokens_ -= std::ssize(tokens);
+    live_groups_ -= members.empty() ? 1 : 0;
   }
 }
 

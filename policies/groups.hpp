@@ -18,7 +18,8 @@ enum class EventKind : std::uint8_t {
   kCreated,    ///< `tokens` become the members of the new `group` (its number is the next one)
   kAppended,   ///< `tokens` join `group`
   kSplit,      ///< `tokens`, members of `group`, leave it and become the new group `other`
-  kBuffered,   ///< `tokens` stay in memory; `group` is the one they wait for, or kNoGroup
+  kBuffered,   ///< `tokens` stay in memory, where they may be already; `group` is the one they
+               ///< wait for, or kNoGroup
   kSealed,     ///< `group` takes no more tokens
   kEvicted,    ///< `tokens` leave `group` (or memory, for kNoGroup) for good
   kDissolved,  ///< `group` ends; its tokens are in memory until an event of the same step takes
@@ -62,10 +63,21 @@ class Groups final : public EventSink {
   /// Tokens in memory that belong to no group, ascending.
   [[nodiscard]] const std::vector<Token>& buffered() const { return buffered_; }
   [[nodiscard]] std::int64_t grouped_tokens() const { return grouped_tokens_; }
+  /// Groups that have members.
+  [[nodiscard]] std::int64_t live_groups() const { return live_groups_; }
 
-  [[nodiscard]] Where where(Token token) const;
+  [[nodiscard]] Where where(Token token) const {
+    const auto index = static_cast<std::size_t>(token);
+    return index < where_.size() ? where_[index] : Where::kUnseen;
+  }
   /// The token's group, or kNoGroup.
-  [[nodiscard]] GroupId group_of(Token token) const;
+  [[nodiscard]] GroupId group_of(Token token) const {
+    return where(token) == Where::kGrouped ? group_of_[static_cast<std::size_t>(token)] : kNoGroup;
+  }
+  /// Drops the evicted ones: for tokens that waited in memory for their group.
+  void erase_evicted(std::vector<Token>& tokens) const {
+    std::erase_if(tokens, [&](Token token) { return where(token) == Where::kEvicted; });
+  }
 
  private:
   void join(GroupId group, std::span<const Token> tokens);
@@ -74,9 +86,10 @@ class Groups final : public EventSink {
 
   std::vector<std::vector<Token>> members_;
   std::vector<Token> buffered_;
-  std::vector<Where> where_;       // by token
-  std::vector<GroupId> group_of_;  // by token
+  std::vector<Where> where_;
+  std::vector<GroupId> group_of_;
   std::int64_t grouped_tokens_ = 0;
+  std::int64_t live_groups_ = 0;
 };
 
 }  // namespace kvreplay

@@ -42,6 +42,7 @@ struct LayerShape {
   float softmax_scale = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t max_tokens = 0;
+  std::int64_t sliding_window = 0;  ///< attention sees the last so many tokens; 0 = all
 };
 
 /// What one query head attends to at a step, and what comes of it.
@@ -51,8 +52,11 @@ struct HeadAttention {
   std::vector<float> output;   ///< [head_dim]
 };
 
+class StreamPolicy;
+
 /// One layer under one system, driven step by step: by a recording in replay, by a running model in
-/// the closed loop. All entries are given as [kv_heads, tokens so far, head_dim].
+/// the closed loop. All entries are given as [kv_heads, tokens so far, head_dim]. The index is
+/// built from the entries as they arrive; attention reads them as they are stored.
 ///
 ///   take_prompt(entries of the prompt)
 ///   for each step, at position n = tokens so far:
@@ -79,10 +83,10 @@ class LayerPolicy {
   [[nodiscard]] LayerLog finish() &&;
 
  private:
-  class Stream;
-  std::vector<std::unique_ptr<Stream>> streams_;
   LayerShape shape_;
-  bool dense_ = false;
+  bool dense_;
+  bool look_ahead_;
+  std::vector<std::unique_ptr<StreamPolicy>> streams_;
   std::vector<HeadAttention> attention_;
 };
 

@@ -11,7 +11,8 @@
 namespace kvreplay {
 
 /// Role: which tokens travel together. A grouping decides the events of its stream; it sees tokens
-/// in order, after the sinks and as they leave the recent window.
+/// in order, after the sinks and as they leave the recent window. `groups` applies each event as it
+/// is emitted; tokens of a group, or waiting in memory, may have been evicted between the calls.
 class Grouping {
  public:
   static constexpr std::string_view kRole = "grouping";
@@ -23,12 +24,13 @@ class Grouping {
   virtual ~Grouping() = default;
 
   /// Tokens [begin, end) of the prompt. Emits the events that place every one of them.
-  virtual void take_prompt(const Entries& entries, Token begin, Token end, EventSink& events) = 0;
+  virtual void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                           EventSink& events) = 0;
 
   /// One more token (begin of the decode step's update). `selected`: the groups that the step read,
   /// so in memory, ascending and without repetition. Emits the events that place the token.
   virtual void take(const Entries& entries, Token token, std::span<const GroupId> selected,
-                    EventSink& events) = 0;
+                    const Groups& groups, EventSink& events) = 0;
 };
 
 }  // namespace kvreplay

@@ -37,7 +37,7 @@ class Precision {
   static constexpr std::string_view kRole = "precision";
   struct Context {
     StreamShape shape;
-    std::int64_t max_tokens = 0;  ///< the sequence never grows beyond
+    std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond
     const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
   };
 

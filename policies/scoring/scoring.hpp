@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,8 +27,8 @@ struct Scores {
 
 /// What one step's scoring costs, at the stream's own shape.
 struct ScoreCost {
-  std::int64_t held_bytes =
-      0;  ///< representatives in DRAM (2 bytes an element unless the part says)
+  /// Representatives in DRAM, at 2 bytes an element unless the part says otherwise.
+  std::int64_t held_bytes = 0;
   std::int64_t read_bytes = 0;  ///< read from DRAM to score once
   std::int64_t flops = 0;
 };
@@ -68,10 +67,13 @@ class Scoring {
   /// Of the most recent score().
   [[nodiscard]] virtual ScoreCost cost() const = 0;
 
-  /// What a query head's attention gave: weights of `tokens` (ascending), after each step and for
-  /// the prompt's last queries. Only parts that learn from attention care.
-  virtual void on_attention(std::int64_t /*query_head*/, std::span<const Token> /*tokens*/,
-                            std::span<const float> /*weights*/) {}
+  /// What a query head's attention gave: weights of `tokens` (ascending), for each of the prompt's
+  /// last queries once its tokens are placed, and for each step before its token is.
+  virtual void on_attention(std::int64_t /*query_head*/, Token /*position*/,
+                            std::span<const Token> /*tokens*/, std::span<const float> /*weights*/) {
+  }
+  /// Whether on_attention is wanted; the prompt's window costs a pass over its keys.
+  [[nodiscard]] virtual bool needs_attention() const { return false; }
 };
 
 }  // namespace kvreplay

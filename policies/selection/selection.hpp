@@ -17,7 +17,11 @@ struct RowSelection {
   std::vector<GroupId> groups;
   std::int64_t last_tokens = 0;
 
-  /// Every member of every group.
+  void clear() {
+    groups.clear();
+    last_tokens = 0;
+  }
+  /// Every member of the group.
   void take_whole(GroupId group, const Groups& members) {
     groups.push_back(group);
     last_tokens = static_cast<std::int64_t>(members.members(group).size());

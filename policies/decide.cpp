@@ -1,0 +1,172 @@
+#include "policies/decide.hpp"
+
+#include <algorithm>
+
+#include "policies/kernels/kernels.hpp"
+#include "policies/quality.hpp"
+#include "sim/base/parallel.hpp"
+#include "sim/base/progress.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The adapters that a trace carries.
+class TraceAdapters final : public AdapterSource {
+ public:
+  explicit TraceAdapters(const TraceReader& trace) : trace_(trace) {}
+
+  [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
+    const std::vector<std::int64_t>& recorded = trace_.info().recorded_layers;
+    const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
+    std::optional<Adapter> found = trace_.load_adapter(index, name);
+    if (!found) {
+      const std::string number = (layer < 10 ? "0" : "") + std::to_string(layer);
+      throw UserError({trace_.file(), "/adapter/" + number + "/" + name},
+                      "there is no such adapter, which a system's scoring needs",
+                      "a trace to which the adapter was added");
+    }
+    return std::move(*found);
+  }
+
+ private:
+  const TraceReader& trace_;
+};
+
+void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
+  const TraceInfo& info = trace.info();
+  if (info.key_state != "post_rope") {
+    throw UserError({trace.file(), "/"}, "attribute key_state is " + info.key_state,
+                    "post_rope: attention is computed from the keys as they are");
+  }
+  const bool has_look_ahead = trace.load_layer(0).queries_ahead.tokens > 0;
+  for (const NamedDecideSpec& system : systems) {
+    if (system.spec.stream.text("query") == "look_ahead" && !has_look_ahead) {
+      throw UserError(system.spec.stream.place("query"),
+                      "look_ahead, but " + trace.file() + " holds no query_ahead",
+                      "current, or a trace with look-ahead queries");
+    }
+  }
+}
+
+LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {
+  const auto at = static_cast<std::size_t>(index);
+  return {.layer = info.recorded_layers[at],
+          .query_heads = info.query_heads,
+          .kv_heads = info.kv_heads,
+          .head_dim = info.head_dim,
+          .softmax_scale = static_cast<float>(info.softmax_scale),
+          .prompt_tokens = info.prompt_tokens,
+          .max_tokens = info.prompt_tokens + steps,
+          .sliding_window = info.sliding_window[at]};
+}
+
+/// The queries of one position, all heads.
+class StepQueries {
+ public:
+  QueryRows load(const HalfTensor& queries, std::int64_t index) {
+    rows_.resize(static_cast<std::size_t>(queries.heads * queries.dim));
+    if (queries.tokens == 0) return {};
+    for (std::int64_t head = 0; head < queries.heads; ++head) {
+      kernels::to_float(queries.row(head, index), rows_.data() + head * queries.dim, queries.dim);
+    }
+    return rows_;
+  }
+
+ private:
+  std::vector<float> rows_;
+};
+
+void add(Quality& quality, const ExactStep& exact, std::span<const HeadAttention> attention) {
+  for (std::size_t head = 0; head < attention.size(); ++head) {
+    const HeadQuality q = measure(exact, static_cast<std::int64_t>(head), attention[head]);
+    quality.recall.push_back(q.recall);
+    quality.attention_mass.push_back(q.attention_mass);
+    quality.best_attention_mass.push_back(q.best_attention_mass);
+    quality.output_error.push_back(q.output_error);
+  }
+}
+
+struct DecidedLayer {
+  LayerLog log;
+  std::vector<EntryFormat> formats;
+};
+
+/// All systems, in lockstep, through the recorded layer at `index`. One DecidedLayer a system.
+std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t index,
+                                       std::int64_t steps, std::span<const NamedDecideSpec> systems,
+                                       const DecideOptions& options) {
+  const TraceLayer data = trace.load_layer(index);
+  const Entries entries{data.keys, data.values};
+  const std::int64_t prompt = trace.info().prompt_tokens;
+  const LayerShape shape = layer_shape(trace.info(), index, steps);
+  const TraceAdapters adapters(trace);
+  const QueryWindow window{data.queries.first_tokens(prompt - data.query_start), data.query_start};
+
+  std::vector<LayerPolicy> policies;
+  for (const NamedDecideSpec& system : systems) {
+    policies.emplace_back(system.spec, shape, &adapters, options.seed, options.record_tokens);
+    policies.back().take_prompt(entries.first_tokens(prompt), window);
+  }
+
+  std::vector<Quality> quality(systems.size());
+  ExactStep exact;
+  StepQueries current;
+  StepQueries ahead;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Entries so_far = entries.first_tokens(prompt + step + 1);
+    const std::int64_t query = prompt + step - data.query_start;
+    const QueryRows queries = current.load(data.queries, query);
+    const QueryRows look_ahead = ahead.load(data.queries_ahead, query);
+    exact.compute(shape, so_far, queries);
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      add(quality[i], exact, policies[i].attend(so_far, queries, look_ahead));
+      policies[i].take(so_far);
+    }
+    if (options.progress != nullptr) options.progress->advance();
+  }
+
+  std::vector<DecidedLayer> decided;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    std::vector<EntryFormat> formats = policies[i].formats();
+    decided.push_back({std::move(policies[i]).finish(), std::move(formats)});
+    decided.back().log.quality = std::move(quality[i]);
+  }
+  return decided;
+}
+
+}  // namespace
+
+std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
+                              const DecideOptions& options) {
+  check(trace, systems);
+  const TraceInfo& info = trace.info();
+  const std::int64_t steps = options.max_steps > 0
+                                 ? std::min(options.max_steps, info.decode_steps())
+                                 : info.decode_steps();
+
+  std::vector<std::vector<DecidedLayer>> layers(info.recorded_layers.size());
+  parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {
+    layers[static_cast<std::size_t>(index)] = decide_layer(trace, index, steps, systems, options);
+  });
+
+  std::vector<AccessLog> logs;
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    AccessLog log;
+    log.trace_hash = trace.content_hash();
+    log.system = systems[i].name;
+    log.decide_config = systems[i].spec.resolved();
+    log.query_heads = info.query_heads;
+    log.kv_heads = info.kv_heads;
+    log.head_dim = info.head_dim;
+    log.prompt_tokens = info.prompt_tokens;
+    log.steps = steps;
+    for (std::vector<DecidedLayer>& layer : layers) {
+      log.formats = std::move(layer[i].formats);
+      log.layers.push_back(std::move(layer[i].log));
+    }
+    logs.push_back(std::move(log));
+  }
+  return logs;
+}
+
+}  // namespace kvreplay
