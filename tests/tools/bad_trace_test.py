@@ -1,14 +1,13 @@
 """Every way in which a trace can be wrong: one line that names the file and what is wrong, exit code
 2, and nothing written."""
 
-import pathlib
 import shutil
 import unittest
 
 import h5py
 import numpy
 
-from program import SHIPPED_TRACE, kvreplay, succeed, temporary_folder, tree
+from program import ProgramTest
 
 PROMPT, DECODE = 96, 8
 
@@ -68,28 +67,14 @@ DAMAGE = {
 }
 
 
-class BadTrace(unittest.TestCase):
+class BadTrace(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        cls.temporary = temporary_folder()
-        cls.addClassCleanup(cls.temporary.cleanup)
-        cls.folder = pathlib.Path(cls.temporary.name)
-        cls.sound = cls.folder / "sound.kvtrace.h5"
-        succeed("cut", SHIPPED_TRACE, cls.sound, "--start", 3072 - PROMPT, "--prompt", PROMPT,
-                "--decode", DECODE, folder=cls.folder)
-
-    def refuses(self, arguments, says, **options):
-        before = tree(self.folder)
-        result = kvreplay(*arguments, folder=self.folder, **options)
-        self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertRegex(result.stderr, r"\Akvreplay: [^\n]*\n\Z")
-        for text in says:
-            self.assertIn(text.lower(), result.stderr.lower())
-        self.assertFalse(result.stdout)
-        self.assertEqual(tree(self.folder), before, "something was left behind")
+        super().setUpClass()
+        cls.sound = cls.cut_trace("sound.kvtrace.h5", PROMPT, DECODE)
 
     def test_the_undamaged_trace_is_sound(self):
-        succeed("verify", self.sound, folder=self.folder)
+        self.succeed("verify", self.sound)
 
     def test_damaged_content(self):
         trace = self.folder / "damaged.kvtrace.h5"
@@ -143,7 +128,7 @@ class BadTrace(unittest.TestCase):
 
     def test_full_standard_output(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
-            result = kvreplay("inspect", self.sound, folder=self.folder, stdout=full)
+            result = self.kvreplay("inspect", self.sound, stdout=full)
         self.assertEqual(result.returncode, 2)
         self.assertEqual(result.stderr, "kvreplay: standard output: cannot be written\n")
 

@@ -5,36 +5,61 @@ import pathlib
 import resource
 import subprocess
 import tempfile
+import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("KVREPLAY_PROGRAM", str(SOURCE / "build/dev/kvreplay"))
 SHIPPED_TRACE = SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"
-
-
-def kvreplay(*arguments, folder, file_bytes=None, stdout=subprocess.PIPE):
-    """What `kvreplay ARGUMENTS` gave, run in `folder`; no file may grow beyond `file_bytes`."""
-    def limit():
-        if file_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-
-    return subprocess.run([PROGRAM, *map(str, arguments)], cwd=folder, stdout=stdout,
-                          stderr=subprocess.PIPE, text=True, preexec_fn=limit, check=False)
-
-
-def succeed(*arguments, folder):
-    """Standard output; a failure is shown with what the program said."""
-    result = kvreplay(*arguments, folder=folder)
-    if result.returncode != 0:
-        raise AssertionError(f"kvreplay {arguments}: {result.returncode}\n{result.stderr}")
-    return result.stdout
-
-
-def temporary_folder():
-    """A folder whose name has a space, as a user's may."""
-    return tempfile.TemporaryDirectory(prefix="kvreplay test ")
+SHIPPED_PROMPT = 3072
 
 
 def tree(folder):
     """Every file and folder below `folder`, with the sizes of the files."""
     return {str(path.relative_to(folder)): path.stat().st_size if path.is_file() else None
             for path in pathlib.Path(folder).rglob("*")}
+
+
+class ProgramTest(unittest.TestCase):
+    """Has a folder, with a space in its name as a user's may have, that lives as long as the class."""
+
+    @classmethod
+    def setUpClass(cls):
+        temporary = tempfile.TemporaryDirectory(prefix="kvreplay test ")
+        cls.addClassCleanup(temporary.cleanup)
+        cls.folder = pathlib.Path(temporary.name)
+
+    @classmethod
+    def kvreplay(cls, *arguments, file_bytes=None, stdout=subprocess.PIPE):
+        """What `kvreplay ARGUMENTS` gave in the folder; no file may grow beyond `file_bytes`."""
+        def limit():
+            if file_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cls.folder, stdout=stdout,
+                              stderr=subprocess.PIPE, text=True, preexec_fn=limit, check=False)
+
+    @classmethod
+    def succeed(cls, *arguments):
+        """Standard output; a failure is shown with what the program said."""
+        result = cls.kvreplay(*arguments)
+        if result.returncode != 0:
+            raise AssertionError(f"kvreplay {arguments}: {result.returncode}\n{result.stderr}")
+        return result.stdout
+
+    @classmethod
+    def cut_trace(cls, name, prompt, decode):
+        """A small sound trace in the folder: the end of the shipped one's prompt, and some steps."""
+        cls.succeed("cut", SHIPPED_TRACE, name, "--start", SHIPPED_PROMPT - prompt, "--prompt",
+                    prompt, "--decode", decode)
+        return cls.folder / name
+
+    def refuses(self, arguments, says, **options):
+        """A user's mistake: one line that has every text of `says`, exit code 2, nothing written."""
+        before = tree(self.folder)
+        result = self.kvreplay(*arguments, **options)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertRegex(result.stderr, r"\Akvreplay: [^\n]*\n\Z")
+        for text in says:
+            self.assertIn(text.lower(), result.stderr.lower())
+        self.assertFalse(result.stdout)
+        self.assertEqual(tree(self.folder), before, "something was left behind")

@@ -2,6 +2,7 @@
 #include <array>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,7 +81,12 @@ void explain_numbers(const std::string& file) {
 
 void explain_experiment(const std::string& file) {
   const ConfigNode node = ConfigNode::load(file);
-  std::cout << file << ": " << (node.has("title") ? node.at("title").text() : "") << '\n';
+  std::cout << file << ": " << node.at("title").text() << '\n';
+  for (const std::string& member : node.keys()) {
+    if (member == "title") continue;
+    std::cout << "  " << member << ": " << node.at(member).raw().dump() << '\n';
+  }
+  std::cout << "\nparameters of every experiment\n";
   print_parameters(Experiment::parameters(), nullptr);
 }
 
