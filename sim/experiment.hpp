@@ -39,6 +39,8 @@ struct Experiment {
   ///   system.cache.capacity_groups=9  a parameter of every system whose cache has it
   ///   system.kvswap.cache.part=lru    the same, of one system
   ///   model.weight_bits=4             likewise for model, platform and device
+  /// The file's "set" member holds such keys, too; they come first. A trace path in the file is
+  /// relative to the file's folder, one given to --set to the working folder.
   [[nodiscard]] static Experiment load(const std::string& file, std::span<const std::string> sets,
                                        const ConfigFolder& configs);
   /// Parameters of the experiment itself: seed, threads, steps, timed_steps, warm_up_steps.
@@ -58,8 +60,12 @@ struct Experiment {
   std::int64_t timed_steps = 0;    ///< decode steps to simulate in time; 0 = all after warm-up
   std::int64_t warm_up_steps = 0;  ///< first decode steps that fill the caches and do not count
 
-  /// Every trace path, part and number that results depend on, as canonical JSON.
+  /// Every name, part and number that results depend on, as canonical JSON. Traces by name: their
+  /// content is known by its hash.
   [[nodiscard]] std::string resolved() const;
 };
+
+/// How results name a trace: its file name without folder and endings.
+[[nodiscard]] std::string trace_name(const std::string& file);
 
 }  // namespace kvreplay

@@ -37,6 +37,7 @@ struct CellResult {
   std::string device;
   std::int64_t batch = 1;
   std::string projection;  ///< "none", or the recorded and the target shape
+  std::int64_t platform_dram_bytes = 0;
   Timing timing;
   QualityMeans quality;
 };

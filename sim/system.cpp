@@ -7,6 +7,21 @@
 #include "sim/base/error.hpp"
 
 namespace kvreplay {
+namespace {
+
+/// Reads cannot start before what they read is known.
+void check_order(const ConfigNode& node, const SystemSpec& system) {
+  const bool needs_own_query = system.decide.stream.text("query") == "current" &&
+                               system.decide.selection.name() != "everything";
+  if (needs_own_query && system.pipeline.make({})->selects_ahead()) {
+    throw UserError(node.at("pipeline").place(),
+                    "found '" + system.pipeline.name() +
+                        "', which selects before the layer's own query is known",
+                    "stream.query = look_ahead, selection 'everything', or a serial pipeline");
+  }
+}
+
+}  // namespace
 
 SystemSpec SystemSpec::load(const std::string& file) {
   return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
@@ -27,6 +42,7 @@ SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
   system.decide = DecideSpec::parse(node);
   system.place = PlaceSpec::parse(node);
   system.pipeline = Chosen<Pipeline>::parse(node.at("pipeline"));
+  check_order(node, system);
   return system;
 }
 

@@ -30,6 +30,7 @@ class LayerPrefetch final : public Pipeline {
     co_await machine.compute(machine.step().head_ns);
   }
 
+  [[nodiscard]] bool selects_ahead() const override { return true; }
   [[nodiscard]] std::int64_t landing_buffers() const override {
     return static_cast<std::int64_t>(depth_) + 1;
   }

@@ -26,6 +26,9 @@ class Pipeline {
 
   /// One step. The pipeline and the machine outlive the process.
   [[nodiscard]] virtual Process step(Machine& machine) = 0;
+  /// Whether reads start before the layer's own query is known, so that the selection must not need
+  /// it.
+  [[nodiscard]] virtual bool selects_ahead() const { return false; }
   /// How many layers' reads may be in memory at once: buffers for reads to land in.
   [[nodiscard]] virtual std::int64_t landing_buffers() const = 0;
 };
