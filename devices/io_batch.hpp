@@ -24,16 +24,16 @@ struct IoTimes {
 class IoBatch final : public EventHandler {
  public:
   IoBatch(Simulation& simulation, Device& device, std::span<const IoCommand> commands)
-      : simulation_(simulation), device_(device), commands_(commands), left_(commands.size()) {
-    times_ = {simulation.now(), simulation.now()};
-  }
+      : simulation_(simulation), device_(device), commands_(commands), left_(commands.size()) {}
   IoBatch(const IoBatch&) = delete;
   IoBatch& operator=(const IoBatch&) = delete;
 
-  [[nodiscard]] bool await_ready() const { return commands_.empty(); }
+  [[nodiscard]] bool await_ready() {
+    times_ = {simulation_.now(), simulation_.now()};
+    return commands_.empty();
+  }
   void await_suspend(std::coroutine_handle<ProcessPromise> waiter) {
     waiter_ = &waiter.promise();
-    times_.submitted = simulation_.now();
     for (const IoCommand& command : commands_) device_.submit(command, *this, 0);
   }
   [[nodiscard]] IoTimes await_resume() const { return times_; }

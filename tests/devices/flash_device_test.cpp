@@ -280,6 +280,19 @@ TEST(FlashModel, NothingIsFasterThanPhysicsAndNoByteIsLost) {
   }
 }
 
+TEST(FlashModel, RoundingToNanosecondsNeverBeatsTheLink) {
+  // 512 bytes at 3000 MB/s are 170.7 ns.
+  const DeviceSpec spec = flash({{"read_us", "0"},
+                                 {"command_overhead_us", "0"},
+                                 {"command_latency_us", "1"},
+                                 {"read_unit_bytes", "512"},
+                                 {"channel_mb_s", "1000000"},
+                                 {"link_mb_s", "3000"}});
+  const Measurement result = measure(spec, {.bytes = 512, .depth = 64, .requests = 5000});
+  EXPECT_GT(result.mb_s, 2985);
+  EXPECT_LE(result.mb_s, 3000);
+}
+
 TEST(FlashModel, LittlesLawHolds) {
   for (const std::uint32_t depth : {1u, 8u, 32u, 100u}) {
     const Measurement m = measure(flash(), {.bytes = 8192, .depth = depth, .requests = 20'000});
