@@ -36,8 +36,9 @@ std::vector<std::int64_t> find_layers(const TraceReader& source, const CutOption
     const auto found = std::find(recorded.begin(), recorded.end(), layer);
     const std::int64_t index = found - recorded.begin();
     if (found == recorded.end() || (!indices.empty() && index <= indices.back())) {
-      std::vector<std::string> names;
-      for (const std::int64_t held : recorded) names.push_back(std::to_string(held));
+      std::vector<std::string> names(recorded.size());
+      std::transform(recorded.begin(), recorded.end(), names.begin(),
+                     [](std::int64_t held) { return std::to_string(held); });
       throw UserError({source.file(), "/layer"},
                       "cut: layer " + std::to_string(layer) +
                           (found == recorded.end() ? " is not recorded" : " is out of order"),

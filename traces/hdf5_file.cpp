@@ -27,6 +27,14 @@ static_assert(std::is_same_v<hid_t, std::int64_t>, "Hdf5File holds an hid_t");
 constexpr hsize_t kAlignedFromBytes = 512;
 constexpr hsize_t kAlignmentBytes = 64;
 
+/// By H5T_class_t.
+constexpr std::array kTypeClasses = {"an integer", "a real",      "a time",     "text",
+                                     "bits",       "opaque data", "a compound", "a reference",
+                                     "an enum",    "a sequence",  "an array"};
+
+/// How the message of a failed system call begins.
+constexpr std::string_view kSystemMessage = "error message = '";
+
 constexpr const char* kRoom = "a writable folder with free space";
 
 /// The lock that every use of the library holds, handles' destruction included. Recursive, so that
@@ -73,9 +81,8 @@ std::string reason() {
     return 0;
   };
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &message);
-  constexpr std::string_view kSystem = "error message = '";
-  if (const auto begin = message.find(kSystem); begin != std::string::npos) {
-    const auto text = begin + kSystem.size();
+  if (const auto begin = message.find(kSystemMessage); begin != std::string::npos) {
+    const auto text = begin + kSystemMessage.size();
     message = message.substr(text, message.find('\'', text) - text);
   }
   return message.empty() ? "" : " (" + message + ")";
@@ -174,13 +181,9 @@ struct Attribute {
   Handle space;
 
   [[nodiscard]] UserError refuse(std::string_view allowed) const {
-    static const std::string kClasses[] = {"an integer", "a real",     "a time",     "text",
-                                           "bits",       "opaque",     "a compound", "a reference",
-                                           "an enum",    "a sequence", "an array"};
     const int type_class = H5Tget_class(type.get());
-    const std::string kind = type_class >= 0 && type_class < static_cast<int>(std::size(kClasses))
-                                 ? kClasses[type_class]
-                                 : "an unknown type";
+    const bool known = type_class >= 0 && type_class < static_cast<int>(kTypeClasses.size());
+    const std::string kind = known ? kTypeClasses[static_cast<std::size_t>(type_class)] : "unknown";
     return {place, label + " holds " + kind + " of " + std::to_string(count()) + " values",
             allowed};
   }

@@ -117,7 +117,7 @@ class RootAttributes {
   }
   [[nodiscard]] std::string choice(const std::string& name,
                                    const std::vector<std::string>& allowed) const {
-    const std::string found = text(name);
+    std::string found = text(name);
     if (std::find(allowed.begin(), allowed.end(), found) == allowed.end()) {
       throw refuse(name, "'" + found + "'", join(allowed));
     }
@@ -125,7 +125,7 @@ class RootAttributes {
   }
   /// 64 hexadecimal digits, or "" for unknown.
   [[nodiscard]] std::string sha256(const std::string& name) const {
-    const std::string found = text(name);
+    std::string found = text(name);
     const bool digits = std::all_of(found.begin(), found.end(),
                                     [](unsigned char c) { return std::isxdigit(c) != 0; });
     if (!digits || (found.size() != 64 && !found.empty())) {
