@@ -64,10 +64,20 @@ struct Algorithms {
                         KVREPLAY_INLINE { store(load(from + i), to + i); });
   }
 
+  static std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+  /// Asks for n elements to come into the cache.
+  template <typename T>
+  KVREPLAY_INLINE static void prefetch(const T* from, std::int64_t n) {
+    constexpr std::int64_t kPerLine = 64 / sizeof(T);
+    for (std::int64_t i = 0; i < n; i += kPerLine) __builtin_prefetch(from + i);
+  }
+
   // ---- Scores ----
   //
   // A set of rows has a type for one row and tells how a run of 16 of its elements is loaded and
-  // multiplied into a running sum.
+  // multiplied into a running sum. prefetch() asks for rows that lie where the hardware does not
+  // foresee them; consecutive ones it fetches best when left alone.
 
   template <typename T>
   struct PlainRows {
@@ -79,6 +89,7 @@ struct Algorithms {
     KVREPLAY_INLINE static Lanes load_run(const T* row, std::int64_t i, Load load) {
       return load(row + i);
     }
+    void prefetch(std::int64_t, std::int64_t) const {}
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Lanes run, Lanes sum) {
       return Lanes::fma(query, run, sum);
     }
@@ -89,6 +100,9 @@ struct Algorithms {
 
     [[nodiscard]] const Half* row(std::int64_t n) const {
       return this->data + tokens[n] * this->dim;
+    }
+    void prefetch(std::int64_t begin, std::int64_t end) const {
+      for (std::int64_t n = begin; n < end; ++n) Algorithms::prefetch(row(n), this->dim);
     }
   };
 
@@ -110,12 +124,15 @@ struct Algorithms {
     KVREPLAY_INLINE static Run load_run(Row row, std::int64_t i, Load load) {
       return {load(row.minima + i), load(row.maxima + i)};
     }
+    void prefetch(std::int64_t, std::int64_t) const {}
     /// max(q M, q m) is q M where q is positive and q m where it is negative, as m <= M.
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Run run, Lanes sum) {
       return Lanes::fma(query, Lanes::by_sign(query, run.maxima, run.minima), sum);
     }
   };
 
+  /// Also how many rows ahead gathered ones are asked for.
+  static constexpr std::int64_t kBlockRows = 16;
   static constexpr int kMaxTileQueries = 4;
 
   /// As many rows as give a tile of kAccumulators sums; at most 4.
@@ -175,12 +192,13 @@ struct Algorithms {
   }
 
   /// Rows in blocks that stay in the first-level cache while each tile of queries passes over them.
+  /// The next block is asked for meanwhile.
   template <typename Rows>
   static void score(const float* queries, std::int64_t query_count, const Rows& rows,
                     std::int64_t row_count, std::int64_t dim, float* scores, std::int64_t stride) {
-    constexpr std::int64_t kBlockRows = 32;
-    for (std::int64_t begin = 0; begin < row_count; begin += kBlockRows) {
-      const std::int64_t end = row_count - begin < kBlockRows ? row_count : begin + kBlockRows;
+    for (std::int64_t begin = 0, end = 0; begin < row_count; begin = end) {
+      end = smaller(begin + kBlockRows, row_count);
+      rows.prefetch(end, smaller(end + kBlockRows, row_count));
       for (std::int64_t q = 0; q < query_count; q += kMaxTileQueries) {
         const float* from = queries + q * dim;
         float* to = scores + q * stride;
@@ -217,7 +235,7 @@ struct Algorithms {
 
   static void score_gathered(const float* query, const Half* rows, const std::int32_t* tokens,
                              std::int64_t count, std::int64_t dim, float* scores) {
-    score_tiles<1>(query, GatheredRows{{rows, dim}, tokens}, 0, count, dim, scores, 0);
+    score(query, 1, GatheredRows{{rows, dim}, tokens}, count, dim, scores, 0);
   }
 
   static float dot(const float* a, const float* b, std::int64_t dim) {
@@ -299,6 +317,9 @@ struct Algorithms {
     for (int k = 0; k < kRuns; ++k) total[k] = Lanes::all(0.0f);
     for (std::int64_t i = 0; i < count; ++i) {
       const Half* row = rows + tokens[i] * dim + first;
+      if (i + kBlockRows < count) {
+        prefetch(rows + tokens[i + kBlockRows] * dim + first, kRuns * kWidth);
+      }
       const Lanes weight = Lanes::all(weights[i]);
       KVREPLAY_UNROLL
       for (int k = 0; k < kRuns; ++k) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "policies/kernels/dispatch.hpp"
@@ -28,6 +29,12 @@ float guess_threshold(const float* scores, std::int64_t n, std::int64_t k) {
     sample[static_cast<std::size_t>(i)] = scores[i * step];
   std::nth_element(sample.begin(), sample.begin() + rank, sample.end(), std::greater<>());
   return sample[static_cast<std::size_t>(rank)];
+}
+
+/// An integer that grows as the score falls. -0 and +0 have the same one: they tie.
+std::uint32_t falling_key(float score) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);
+  return (bits & 0x80000000u) != 0 ? bits : bits ^ 0x7fffffffu;
 }
 
 }  // namespace
@@ -64,18 +71,33 @@ void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::i
 }
 
 void order_descending(const float* scores, std::int64_t n, std::span<std::int32_t> indices) {
-  assert(indices.size() >= static_cast<std::size_t>(n));
-  // One integer that grows as the score falls, then with the index: sorting it needs no comparator.
-  std::vector<std::uint64_t> keys(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(scores[i] + 0.0f);  // -0 becomes +0: they tie
-    const std::uint32_t falling = (bits & 0x80000000u) != 0 ? bits : bits ^ 0x7fffffffu;
-    keys[i] = static_cast<std::uint64_t>(falling) << 32 | i;
+  const auto count = static_cast<std::size_t>(n);
+  assert(indices.size() >= count);
+  // A radix sort from the lowest digit up: each pass keeps the order of equal digits, so ties stay
+  // in the order of their indices.
+  constexpr std::size_t kDigitBits = 11;
+  constexpr std::size_t kPasses = 3;
+  constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+  struct Item {
+    std::uint32_t key;
+    std::int32_t index;
+  };
+  std::vector<Item> items(count);
+  std::array<std::array<std::uint32_t, kDigits>, kPasses> starts{};
+  const auto digit = [](std::uint32_t key, std::size_t pass) {
+    return (key >> (pass * kDigitBits)) & (kDigits - 1);
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    items[i] = {falling_key(scores[i]), static_cast<std::int32_t>(i)};
+    for (std::size_t pass = 0; pass < kPasses; ++pass) ++starts[pass][digit(items[i].key, pass)];
   }
-  std::sort(keys.begin(), keys.end());
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    indices[i] = static_cast<std::int32_t>(keys[i] & 0xffffffffu);
+  std::vector<Item> sorted(count);
+  for (std::size_t pass = 0; pass < kPasses; ++pass) {
+    std::exclusive_scan(starts[pass].begin(), starts[pass].end(), starts[pass].begin(), 0u);
+    for (const Item item : items) sorted[starts[pass][digit(item.key, pass)]++] = item;
+    items.swap(sorted);
   }
+  for (std::size_t i = 0; i < count; ++i) indices[i] = items[i].index;
 }
 
 }  // namespace kvreplay::kernels

@@ -101,7 +101,10 @@ std::vector<Shape> shapes() {
 }
 
 TEST(Score, EveryElementIsTheSpecifiedDotProduct) {
-  for (const auto [queries, rows, dim] : shapes()) {
+  for (const Shape& shape : shapes()) {
+    const std::int64_t queries = shape.queries;
+    const std::int64_t rows = shape.rows;
+    const std::int64_t dim = shape.dim;
     const std::int64_t stride = rows + 3;
     const std::vector<float> query = random_floats(queries * dim, 3);
     const std::vector<Half> halves = random_halves(rows * dim, 4);
@@ -128,7 +131,10 @@ TEST(Score, EveryElementIsTheSpecifiedDotProduct) {
 }
 
 TEST(ScoreBounds, IsTheSumOfTheLargerProductsAndBoundsEveryRow) {
-  for (const auto [queries, rows, dim] : shapes()) {
+  for (const Shape& shape : shapes()) {
+    const std::int64_t queries = shape.queries;
+    const std::int64_t rows = shape.rows;
+    const std::int64_t dim = shape.dim;
     const std::vector<float> query = random_floats(queries * dim, 5);
     const std::vector<float> one = random_floats(rows * dim, 6);
     const std::vector<float> other = random_floats(rows * dim, 7);
