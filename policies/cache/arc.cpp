@@ -25,14 +25,12 @@ class Arc final : public BoundedCache {
     const GroupQueues::Index ghost = ghosts_.find(key);
     left_ = ghost == GroupQueues::kNone ? kUnknown : ghosts_.node(ghost).queue;
     if (left_ == kUnknown) return;
-    const std::int64_t once = ghosts_.weight(kOnce);
-    const std::int64_t often = ghosts_.weight(kOften);
-    if (left_ == kOnce) {
-      target_ += std::max<std::int64_t>(often / once, 1) * weight;
-    } else {
-      target_ -= std::max<std::int64_t>(once / often, 1) * weight;
-    }
-    target_ = std::clamp<std::int64_t>(target_, 0, capacity().limit);
+    const auto once = static_cast<double>(ghosts_.weight(kOnce));
+    const auto often = static_cast<double>(ghosts_.weight(kOften));
+    const double step =
+        static_cast<double>(weight) * std::max(left_ == kOnce ? often / once : once / often, 1.0);
+    target_ = std::clamp(left_ == kOnce ? target_ + step : target_ - step, 0.0,
+                         static_cast<double>(capacity().limit));
     ghosts_.erase(ghost);
   }
 
@@ -59,7 +57,7 @@ class Arc final : public BoundedCache {
         }
       }
     }
-    const std::int64_t once = held_.weight(kOnce);
+    const auto once = static_cast<double>(held_.weight(kOnce));
     const bool from_once =
         held_.empty(kOften) || once > target_ || (once == target_ && once > 0 && left_ == kOften);
     turn_into_ghost(from_once ? kOnce : kOften);
@@ -77,7 +75,7 @@ class Arc final : public BoundedCache {
     ghosts_.push_front(queue, gone.key, gone.weight);
   }
 
-  std::int64_t target_ = 0;
+  double target_ = 0;
   std::int64_t newcomer_weight_ = 0;  // 0 when room is made for a group that grew
   int left_ = kUnknown;               // the queue that the newcomer was a ghost of
   GroupQueues held_;

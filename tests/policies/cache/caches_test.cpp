@@ -372,13 +372,16 @@ class ArcReference final : public Reference {
       return true;
     }
     const auto c = static_cast<std::size_t>(limit_);
+    const auto ratio = [](const Items& a, const Items& b) {
+      return std::max(static_cast<double>(a.size()) / static_cast<double>(b.size()), 1.0);
+    };
     if (find(b1_, key) != b1_.end()) {
-      p_ = std::min(p_ + std::max<std::size_t>(b2_.size() / b1_.size(), 1), c);
+      p_ = std::min(p_ + ratio(b2_, b1_), static_cast<double>(limit_));
       replace(false);
       take(b1_, key);
       t2_.push_back(item);
     } else if (find(b2_, key) != b2_.end()) {
-      p_ -= std::min(p_, std::max<std::size_t>(b1_.size() / b2_.size(), 1));
+      p_ = std::max(p_ - ratio(b1_, b2_), 0.0);
       replace(true);
       take(b2_, key);
       t2_.push_back(item);
@@ -401,12 +404,13 @@ class ArcReference final : public Reference {
 
  private:
   void replace(bool in_b2) {
-    const bool first = !t1_.empty() && (t1_.size() > p_ || (in_b2 && t1_.size() == p_));
+    const auto size = static_cast<double>(t1_.size());
+    const bool first = !t1_.empty() && (size > p_ || (in_b2 && size == p_));
     Items& from = first ? t1_ : t2_;
     (first ? b1_ : b2_).push_back(from.front());
     from.erase(from.begin());
   }
-  std::size_t p_ = 0;
+  double p_ = 0;
   Items t1_, t2_, b1_, b2_;
 };
 
