@@ -65,7 +65,8 @@ class Hdf5File {
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) noexcept;
-  /// Closes, whatever happens; only close() reports that bytes did not reach the file.
+  /// Closes, whatever happens; only close() reports that bytes did not reach the file. After a
+  /// failure to write, HDF5 1.10 holds on to the descriptor until the process ends.
   ~Hdf5File();
   void close();
 
