@@ -18,30 +18,30 @@ Machine::Machine(Simulation& simulation, Device& device, std::size_t layers)
       processor_(simulation),
       reads_(layers),
       writes_(layers) {
-  for (Transfer& transfer : reads_) transfer.machine_ = this;
-  for (Transfer& transfer : writes_) transfer.machine_ = this;
+  for (Transfer& transfer : reads_) transfer.machine = this;
+  for (Transfer& transfer : writes_) transfer.machine = this;
 }
 
 void Machine::Transfer::on_event(std::uint64_t /*argument*/) {
-  if (--machine_->commands_under_way_ == 0) {
-    machine_->io_busy_ns_ += machine_->simulation_.now() - machine_->io_busy_since_;
+  if (--machine->commands_under_way_ == 0) {
+    machine->io_busy_ns_ += machine->simulation_.now() - machine->io_busy_since_;
   }
-  if (--left_ > 0 || waiter_ == nullptr) return;
-  std::exchange(waiter_, nullptr)->on_event(0);
+  if (--left > 0 || waiter == nullptr) return;
+  std::exchange(waiter, nullptr)->on_event(0);
 }
 
-void Machine::Transfer::await_suspend(std::coroutine_handle<ProcessPromise> waiter) {
-  assert(waiter_ == nullptr);
-  waiter_ = &waiter.promise();
+void Machine::Wait::await_suspend(std::coroutine_handle<ProcessPromise> waiter) {
+  assert(transfer_.waiter == nullptr);
+  transfer_.waiter = &waiter.promise();
 }
 
 void Machine::start(Transfer& transfer, std::span<const IoCommand> commands) {
-  if (transfer.left_ != 0) throw std::logic_error("a transfer was started while under way");
+  if (transfer.left != 0) throw std::logic_error("a transfer was started while under way");
   if (commands.empty()) return;
   if (commands_under_way_ == 0) io_busy_since_ = simulation_.now();
   commands_under_way_ += commands.size();
   commands_started_ += std::ssize(commands);
-  transfer.left_ = commands.size();
+  transfer.left = commands.size();
   for (const IoCommand& command : commands) device_.submit(command, transfer, 0);
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -45,28 +47,18 @@ class Machine {
   /// Awaitable: takes the processor for so long, after what was asked for earlier.
   [[nodiscard]] Server::Use compute(SimTime duration) { return processor_.use(duration); }
 
-  /// A batch of commands on its way. Awaitable: resumes when all have completed, at once when none
-  /// is under way.
-  class Transfer final : public EventHandler {
-   public:
-    void on_event(std::uint64_t argument) override;
-    [[nodiscard]] bool await_ready() const { return left_ == 0; }
-    void await_suspend(std::coroutine_handle<ProcessPromise> waiter);
-    void await_resume() const {}
-
-   private:
-    friend class Machine;
-    Machine* machine_ = nullptr;
-    std::size_t left_ = 0;
-    EventHandler* waiter_ = nullptr;  ///< one process at most waits for a transfer
-  };
-
   /// Starting a transfer of a layer while its last one is under way is a std::logic_error.
   void start_reads(std::size_t layer) { start(reads_[layer], step_->layers[layer].reads); }
   void start_writes(std::size_t layer) { start(writes_[layer], step_->layers[layer].writes); }
-  [[nodiscard]] Transfer& reads(std::size_t layer) { return reads_[layer]; }
-  /// The writes of the step before, until start_writes() was called in this one.
-  [[nodiscard]] Transfer& writes(std::size_t layer) { return writes_[layer]; }
+
+ private:
+  class Wait;
+
+ public:
+  /// Awaitable: resumes when the reads of the layer have completed, at once when none is under way.
+  [[nodiscard]] Wait reads(std::size_t layer);
+  /// The same of its writes: of the step before, until start_writes() was called in this one.
+  [[nodiscard]] Wait writes(std::size_t layer);
 
   /// Since the machine was made.
   [[nodiscard]] SimTime computed_ns() const { return processor_.busy(); }
@@ -75,6 +67,26 @@ class Machine {
   [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
 
  private:
+  /// A batch of commands on its way.
+  struct Transfer final : EventHandler {
+    void on_event(std::uint64_t argument) override;
+
+    Machine* machine = nullptr;
+    std::size_t left = 0;            ///< commands
+    EventHandler* waiter = nullptr;  ///< one process at most waits for a transfer
+  };
+
+  class Wait {
+   public:
+    explicit Wait(Transfer& transfer) : transfer_(transfer) {}
+    [[nodiscard]] bool await_ready() const { return transfer_.left == 0; }
+    void await_suspend(std::coroutine_handle<ProcessPromise> waiter);
+    void await_resume() const {}
+
+   private:
+    Transfer& transfer_;
+  };
+
   void start(Transfer& transfer, std::span<const IoCommand> commands);
 
   Simulation& simulation_;
@@ -88,5 +100,12 @@ class Machine {
   SimTime io_busy_ns_ = 0;     // of the closed busy periods
   SimTime io_busy_since_ = 0;  // begin of the open one
 };
+
+inline Machine::Wait Machine::reads(std::size_t layer) {
+  return Wait(reads_[layer]);
+}
+inline Machine::Wait Machine::writes(std::size_t layer) {
+  return Wait(writes_[layer]);
+}
 
 }  // namespace kvreplay
