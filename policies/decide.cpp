@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "policies/kernels/kernels.hpp"
+#include "policies/precision/token_features.hpp"
+#include "policies/prompt_attention.hpp"
 #include "policies/quality.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
@@ -60,6 +62,56 @@ LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t s
           .sliding_window = info.sliding_window[at]};
 }
 
+QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {
+  return {layer.queries.first_tokens(prompt_tokens - layer.query_start), layer.query_start};
+}
+
+/// Retention's ratios of the layers, [systems][recorded layers]: 1 where a system compares none.
+using LayerRatios = std::vector<std::vector<double>>;
+
+/// The score of each system's retention part for the recorded layer at `index`; 0 where a part
+/// compares no layers or the layer is dense.
+std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
+                                 std::span<const NamedDecideSpec> systems) {
+  const LayerShape layer = layer_shape(trace.info(), index, 0);
+  const StreamShape whole{.layer = layer.layer,
+                          .first_kv_head = 0,
+                          .kv_heads = layer.kv_heads,
+                          .queries_per_kv_head = layer.query_heads / layer.kv_heads,
+                          .head_dim = layer.head_dim,
+                          .softmax_scale = layer.softmax_scale};
+  std::vector<double> scores;
+  for (const NamedDecideSpec& system : systems) {
+    scores.push_back(0);
+    const bool dense = layer.layer < system.spec.stream.integer("dense_layers");
+    const auto part = system.spec.retention.make({whole, layer.prompt_tokens});
+    if (dense || !part->compares_layers()) continue;
+    const TraceLayer data = trace.load_layer(index);
+    for_prompt_attention(whole, layer.sliding_window,
+                         Entries{data.keys, data.values}.first_tokens(layer.prompt_tokens),
+                         prompt_window(data, layer.prompt_tokens),
+                         [&](auto... attention) { part->on_attention(attention...); });
+    scores.back() = part->layer_score();
+  }
+  return scores;
+}
+
+LayerRatios layer_ratios(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
+                         int threads) {
+  const std::size_t layers = trace.info().recorded_layers.size();
+  std::vector<std::vector<double>> scores(layers);
+  parallel_for(std::ssize(scores), threads, [&](std::int64_t index) {
+    scores[static_cast<std::size_t>(index)] = layer_scores(trace, index, systems);
+  });
+  LayerRatios ratios(systems.size(), std::vector<double>(layers, 1));
+  for (std::size_t s = 0; s < systems.size(); ++s) {
+    double largest = 0;
+    for (const std::vector<double>& of_layer : scores) largest = std::max(largest, of_layer[s]);
+    for (std::size_t i = 0; i < layers && largest > 0; ++i) ratios[s][i] = scores[i][s] / largest;
+  }
+  return ratios;
+}
+
 /// The queries of one position, all heads.
 class StepQueries {
  public:
@@ -94,17 +146,20 @@ struct DecidedLayer {
 /// All systems, in lockstep, through the recorded layer at `index`. One DecidedLayer a system.
 std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t index,
                                        std::int64_t steps, std::span<const NamedDecideSpec> systems,
+                                       const LayerRatios& ratios,
+                                       const TokenFeatureSource& features,
                                        const DecideOptions& options) {
   const TraceLayer data = trace.load_layer(index);
   const Entries entries{data.keys, data.values};
   const std::int64_t prompt = trace.info().prompt_tokens;
   const LayerShape shape = layer_shape(trace.info(), index, steps);
   const TraceAdapters adapters(trace);
-  const QueryWindow window{data.queries.first_tokens(prompt - data.query_start), data.query_start};
+  const QueryWindow window = prompt_window(data, prompt);
 
   std::vector<LayerPolicy> policies;
-  for (const NamedDecideSpec& system : systems) {
-    policies.emplace_back(system.spec, shape, &adapters, options.seed, options.record_tokens);
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    policies.emplace_back(systems[i].spec, shape, &adapters, options.seed, options.record_tokens,
+                          &features, ratios[i][static_cast<std::size_t>(index)]);
     policies.back().take_prompt(entries.first_tokens(prompt), window);
   }
 
@@ -144,9 +199,12 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
                                  ? std::min(options.max_steps, info.decode_steps())
                                  : info.decode_steps();
 
+  const LayerRatios ratios = layer_ratios(trace, systems, options.threads);
+  const TraceTokenFeatures features(trace);
   std::vector<std::vector<DecidedLayer>> layers(info.recorded_layers.size());
   parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {
-    layers[static_cast<std::size_t>(index)] = decide_layer(trace, index, steps, systems, options);
+    layers[static_cast<std::size_t>(index)] =
+        decide_layer(trace, index, steps, systems, ratios, features, options);
   });
 
   std::vector<AccessLog> logs;

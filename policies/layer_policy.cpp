@@ -65,6 +65,9 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
                         "last tokens, which are in memory; a token is grouped when it leaves them"),
       flag_parameter("attend_buffered", true,
                      "attend to all tokens in memory; false: only to sinks among them"),
+      integer_parameter("window_queries", "queries", 0, kTokenRange,
+                        "of the prompt's last queries, how many log the groups that they would "
+                        "select: layouts by co-retrieval need them"),
       integer_parameter("dense_layers", "layers", 0, {0, 10000},
                         "the model's first layers, which are attended to whole, in memory"),
   };
@@ -95,7 +98,8 @@ std::string DecideSpec::resolved() const {
 }
 
 LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
-                         const AdapterSource* adapters, std::uint64_t seed, bool record_tokens)
+                         const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
+                         const TokenFeatureSource* features, double layer_ratio)
     : shape_(shape),
       dense_(shape.layer < spec.stream.integer("dense_layers")),
       look_ahead_(spec.stream.text("query") == "look_ahead"),
@@ -113,7 +117,8 @@ LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
                              .softmax_scale = shape.softmax_scale};
     streams_.push_back(std::make_unique<StreamPolicy>(
         used, stream, shape, adapters,
-        Random::derive(layer_seed, static_cast<std::uint64_t>(first)), record_tokens));
+        Random::derive(layer_seed, static_cast<std::uint64_t>(first)), record_tokens, features,
+        layer_ratio));
   }
 }
 

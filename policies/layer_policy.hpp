@@ -64,8 +64,10 @@ class StreamPolicy;
 ///     take(entries up to and with n)                    the index takes token n
 class LayerPolicy {
  public:
+  /// `features` and `layer_ratio`: what Precision::Context and Retention::Context say of them.
   LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const AdapterSource* adapters,
-              std::uint64_t seed, bool record_tokens);
+              std::uint64_t seed, bool record_tokens, const TokenFeatureSource* features = nullptr,
+              double layer_ratio = 1);
   ~LayerPolicy();
   LayerPolicy(LayerPolicy&&) noexcept;
 

@@ -6,23 +6,31 @@
 #include <stdexcept>
 
 #include "policies/kernels/kernels.hpp"
+#include "policies/prompt_attention.hpp"
 
 namespace kvreplay {
 
 StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
                            const LayerShape& layer, const AdapterSource* adapters,
-                           std::uint64_t seed, bool record_tokens)
+                           std::uint64_t seed, bool record_tokens,
+                           const TokenFeatureSource* features, double layer_ratio)
     : shape_(shape),
       sliding_window_(layer.sliding_window),
       sink_tokens_(static_cast<Token>(spec.stream.integer("sink_tokens"))),
       recent_tokens_(static_cast<Token>(spec.stream.integer("recent_tokens"))),
+      window_queries_(spec.stream.integer("window_queries")),
       attend_buffered_(spec.stream.flag("attend_buffered")),
       record_tokens_(record_tokens),
       grouping_(spec.grouping.make({shape, seed})),
       scoring_(spec.scoring.make({shape, adapters, seed})),
       selection_(spec.selection.make({shape, sink_tokens_})),
-      precision_(spec.precision.make({shape, layer.max_tokens})),
-      retention_(spec.retention.make({shape, layer.prompt_tokens})) {
+      precision_(spec.precision.make({shape, layer.max_tokens, features})),
+      retention_(spec.retention.make({shape, layer.prompt_tokens, layer_ratio})) {
+  if (retention_->reencodes() && !precision_->accepts_reencoding()) {
+    throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
+                    "a part that can re-encode entries (tri_state), as retention " +
+                        spec.retention.name() + " asks for");
+  }
   log_.first_kv_head = shape.first_kv_head;
   log_.kv_heads = shape.kv_heads;
   log_.query_heads = shape.query_heads();
@@ -47,17 +55,14 @@ void StreamPolicy::take_prompt(const Entries& entries, const QueryWindow& window
   buffer(recent, end);
   tell_prompt_attention(entries, window);
   retention_->after_prompt(groups_, *this);
+  log_window(entries, window);
   log_.end_segment();
 }
 
 void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows scored,
                           std::span<HeadAttention> attention) {
   const auto own = static_cast<Token>(entries.keys.tokens - 1);
-  const Scores scores = scoring_->score(scored, groups_, entries.first_tokens(own));
-  assert(scores.groups == groups_.count());
-  assert(scores.rows == 1 || scores.rows == shape_.query_heads());
-  picked_.resize(static_cast<std::size_t>(scores.rows));
-  selection_->select(scores, groups_, picked_);
+  const Scores scores = choose(scored, entries.first_tokens(own));
 
   const Entries stored = precision_->decoded(entries);
   for (std::int64_t head = 0; head < shape_.query_heads(); ++head) {
@@ -111,16 +116,41 @@ void StreamPolicy::gather(const RowSelection& row, Token own, std::vector<Token>
   }
 }
 
-void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention> attention) {
+Scores StreamPolicy::choose(QueryRows queries, const Entries& entries) {
+  const Scores scores = scoring_->score(queries, groups_, entries);
+  assert(scores.groups == groups_.count());
+  assert(scores.rows == 1 || scores.rows == shape_.query_heads());
+  picked_.resize(static_cast<std::size_t>(scores.rows));
+  selection_->select(scores, groups_, picked_);
   asked_.clear();
   for (const RowSelection& row : picked_) {
     asked_.insert(asked_.end(), row.groups.begin(), row.groups.end());
+  }
+  std::sort(asked_.begin(), asked_.end());
+  asked_.erase(std::unique(asked_.begin(), asked_.end()), asked_.end());
+  return scores;
+}
+
+void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window) {
+  const HalfTensor& recorded = window.queries;
+  std::vector<float> queries(static_cast<std::size_t>(recorded.heads * recorded.dim));
+  const std::int64_t first = std::max<std::int64_t>(0, recorded.tokens - window_queries_);
+  for (std::int64_t i = first; i < recorded.tokens; ++i) {
+    for (std::int64_t head = 0; head < recorded.heads; ++head) {
+      kernels::to_float(recorded.row(head, i), queries.data() + head * recorded.dim, recorded.dim);
+    }
+    choose(queries, entries);
+    log_.window_asked.insert(log_.window_asked.end(), asked_.begin(), asked_.end());
+    log_.window_begin.push_back(std::ssize(log_.window_asked));
+  }
+}
+
+void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention> attention) {
+  for (const RowSelection& row : picked_) {
     log_.picked.insert(log_.picked.end(), row.groups.begin(), row.groups.end());
     log_.pick_begin.push_back(std::ssize(log_.picked));
     log_.last_tokens.push_back(static_cast<std::int32_t>(row.last_tokens));
   }
-  std::sort(asked_.begin(), asked_.end());
-  asked_.erase(std::unique(asked_.begin(), asked_.end()), asked_.end());
   log_.asked.insert(log_.asked.end(), asked_.begin(), asked_.end());
   log_.asked_begin.push_back(std::ssize(log_.asked));
 
@@ -156,26 +186,11 @@ void StreamPolicy::tell_attention(std::int64_t query_head, Token position,
 
 void StreamPolicy::tell_prompt_attention(const Entries& entries, const QueryWindow& window) {
   if (!scoring_->needs_attention() && !retention_->needs_attention()) return;
-  std::vector<Token> tokens(static_cast<std::size_t>(entries.keys.tokens));
-  std::iota(tokens.begin(), tokens.end(), 0);
-  std::vector<float> weights(tokens.size());
-  std::vector<float> query(static_cast<std::size_t>(shape_.head_dim));
-  std::vector<float> output(query.size());
-  for (std::int64_t i = 0; i < window.queries.tokens; ++i) {
-    const std::int64_t position = window.start + i;
-    const std::int64_t first =
-        sliding_window_ > 0 ? std::max<std::int64_t>(0, position + 1 - sliding_window_) : 0;
-    const std::span<const Token> seen = std::span<const Token>(tokens).subspan(
-        static_cast<std::size_t>(first), static_cast<std::size_t>(position + 1 - first));
-    for (std::int64_t head = 0; head < shape_.query_heads(); ++head) {
-      const std::int64_t kv = shape_.kv_head_of(head);
-      kernels::to_float(window.queries.row(head, i), query.data(), shape_.head_dim);
-      kernels::attend(query.data(), entries.keys.head(kv), entries.values.head(kv), seen,
-                      shape_.head_dim, shape_.softmax_scale, weights.data(), output.data());
-      tell_attention(head, static_cast<Token>(position), seen,
-                     std::span<const float>(weights).first(seen.size()));
-    }
-  }
+  for_prompt_attention(shape_, sliding_window_, entries, window,
+                       [&](std::int64_t query_head, Token position, std::span<const Token> tokens,
+                           std::span<const float> weights) {
+                         tell_attention(query_head, position, tokens, weights);
+                       });
 }
 
 }  // namespace kvreplay

@@ -15,7 +15,8 @@ namespace kvreplay {
 class StreamPolicy final : public EventSink {
  public:
   StreamPolicy(const DecideSpec& spec, const StreamShape& shape, const LayerShape& layer,
-               const AdapterSource* adapters, std::uint64_t seed, bool record_tokens);
+               const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
+               const TokenFeatureSource* features, double layer_ratio);
 
   // The calls and their order are those of LayerPolicy; entries and queries are the stream's own.
   void take_prompt(const Entries& entries, const QueryWindow& window);
@@ -35,6 +36,9 @@ class StreamPolicy final : public EventSink {
   /// The tokens that a row's query heads attend to, ascending, without those that the layer's
   /// sliding window hides.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
+  /// Fills picked_ and asked_ for the queries of one position.
+  Scores choose(QueryRows queries, const Entries& entries);
+  void log_window(const Entries& entries, const QueryWindow& window);
   void log_step(const Scores& scores, std::span<const HeadAttention> attention);
   void buffer(Token begin, Token end);
   void tell_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
@@ -45,6 +49,7 @@ class StreamPolicy final : public EventSink {
   std::int64_t sliding_window_;
   Token sink_tokens_;
   Token recent_tokens_;
+  std::int64_t window_queries_;
   bool attend_buffered_;
   bool record_tokens_;
 

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvreplay {
+
+enum class Pool { kMean, kMaximum };
+
+/// 1-D pooling, stride 1, over an odd number of neighbours: the same length. Outside the scores
+/// there are zeros for the mean, which count in the divisor, and nothing for the maximum.
+[[nodiscard]] std::vector<float> pooled(std::span<const float> scores, std::int64_t kernel,
+                                        Pool pool);
+
+/// Positions of the `heavy` best of the first `scores.size()` positions, ties to the lower,
+/// followed by all positions from there up to `count`; ascending.
+[[nodiscard]] std::vector<std::int32_t> best_and_rest(std::span<const float> scores,
+                                                      std::int64_t heavy, std::int64_t count);
+
+}  // namespace kvreplay
