@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cassert>
 
+#include "policies/layout/co_retrieval.hpp"
 #include "policies/layout/layout.hpp"
 #include "policies/layout/space.hpp"
+#include "policies/layout/write_buffers.hpp"
 
 namespace kvreplay {
 namespace {
@@ -38,12 +40,20 @@ struct Placed {
 /// A group is written to a range of exactly its size. When it grows beyond, it gets a further range
 /// of a share of its size; it never moves. A split writes the remaining members anew in place, and
 /// the new group to a range of its own. Evicted entries leave holes; an emptied group's ranges are
-/// used again.
+/// used again. The prompt's groups stand in the order of creation, or in that of a chain by
+/// co-retrieval.
 class Grouped final : public Layout {
  public:
-  Grouped(const Arguments& arguments, const Context& context)
-      : growth_share_(arguments.real("growth_share")),
-        placed_(static_cast<std::size_t>(context.streams)) {}
+  enum class Order { kCreation, kCoRetrieval };
+
+  Grouped(Order order, const Arguments& arguments, const Context& context)
+      : order_(order),
+        growth_share_(arguments.real("growth_share")),
+        buffers_(arguments),
+        window_(context.window),
+        placed_(static_cast<std::size_t>(context.streams)) {
+    window_.resize(placed_.size());
+  }
 
   void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
                 LayoutTraffic& traffic) override {
@@ -52,13 +62,13 @@ class Grouped final : public Layout {
         write(stream, event.group, stored, traffic.writes);
         break;
       case EventKind::kAppended:
-        append(stream, event, stored, traffic.writes);
+        append(stream, event, stored, traffic);
         break;
       case EventKind::kSplit:
         if (stored.groups().live(event.group)) {
           write(stream, event.group, stored, traffic.writes);
         } else {
-          clear(placed(stream, event.group));
+          clear(stream, event.group);
         }
         write(stream, event.other, stored, traffic.writes);
         break;
@@ -67,11 +77,11 @@ class Grouped final : public Layout {
         if (stored.groups().live(event.group)) {
           placed(stream, event.group).holes = true;
         } else {
-          clear(placed(stream, event.group));
+          clear(stream, event.group);
         }
         break;
       case EventKind::kDissolved:
-        clear(placed(stream, event.group));
+        clear(stream, event.group);
         break;
       case EventKind::kReencoded: {
         std::vector<GroupId> changed;
@@ -91,6 +101,22 @@ class Grouped final : public Layout {
     }
   }
 
+  void end_prompt(std::int32_t stream, const StoredStream& stored,
+                  LayoutTraffic& traffic) override {
+    if (order_ == Order::kCreation) return;
+    std::vector<GroupId> groups;
+    for (GroupId group = 0; group < stored.groups().count(); ++group) {
+      if (!stored.groups().live(group)) continue;
+      groups.push_back(group);
+      clear(stream, group);
+    }
+    for (const GroupPair& pair :
+         chain_of_pairs(window_[static_cast<std::size_t>(stream)], groups)) {
+      write(stream, pair.left, stored, traffic.writes);
+      if (pair.right != kNoGroup) write(stream, pair.right, stored, traffic.writes);
+    }
+  }
+
   void locate(std::int32_t stream, GroupId group, const StoredStream& stored,
               std::vector<Extent>& extents) const override {
     const Placed& here = placed_[static_cast<std::size_t>(stream)][static_cast<std::size_t>(group)];
@@ -106,7 +132,11 @@ class Grouped final : public Layout {
     }
   }
 
-  std::uint64_t region_bytes() const override { return space_.region_bytes(); }
+  std::uint64_t region_bytes() const override {
+    return buffers_.whole_pages(space_.region_bytes());
+  }
+  [[nodiscard]] bool needs_window() const override { return order_ == Order::kCoRetrieval; }
+  [[nodiscard]] std::int64_t held_bytes() const override { return buffers_.held_bytes(); }
 
  private:
   [[nodiscard]] Placed& placed(std::int32_t stream, GroupId group) {
@@ -119,6 +149,7 @@ class Grouped final : public Layout {
   /// Writes all members from the start of the group's place.
   void write(std::int32_t stream, GroupId group, const StoredStream& stored,
              std::vector<Extent>& writes) {
+    buffers_.forget(stream, group);
     Placed& here = placed(stream, group);
     here.order = stored.groups().members(group);
     here.holes = false;
@@ -135,7 +166,7 @@ class Grouped final : public Layout {
   }
 
   void append(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-              std::vector<Extent>& writes) {
+              LayoutTraffic& traffic) {
     Placed& here = placed(stream, event.group);
     std::uint64_t end = here.used;
     for (const Token token : event.tokens) {
@@ -150,28 +181,55 @@ class Grouped final : public Layout {
       here.ranges.push_back(space_.take(std::max(end - capacity, growth)));
     }
     here.order.insert(here.order.end(), event.tokens.begin(), event.tokens.end());
-    here.find(here.used, end, writes);
+    std::vector<Extent> extents;
+    here.find(here.used, end, extents);
     here.used = end;
+    buffers_.append(stream, event.group, extents, traffic);
   }
 
-  void clear(Placed& here) {
+  void clear(std::int32_t stream, GroupId group) {
+    buffers_.forget(stream, group);
+    Placed& here = placed(stream, group);
     for (const Extent& range : here.ranges) space_.give_back(range);
     here = {};
   }
 
+  Order order_;
   double growth_share_;
+  WriteBuffers buffers_;
+  std::vector<WindowSelections> window_;  // by stream
   Space space_;
   std::vector<std::vector<Placed>> placed_;  // by stream and group
 };
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all{
+      real_parameter("growth_share", "", 0.25, {0, 16},
+                     "size of a further range as a share of the group's entries")};
+  for (Parameter& parameter : WriteBuffers::parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+template <Grouped::Order order>
+std::unique_ptr<Layout> make(const Arguments& arguments, const Layout::Context& context) {
+  return std::make_unique<Grouped>(order, arguments, context);
+}
 
 const Registered<Layout> kGrouped({
     .name = "grouped",
     .help = "a group's entries side by side; a group that grows gets further ranges",
     .source = "DynaKV 4, grouped; the rule of growth is ours",
-    .parameters = {real_parameter("growth_share", "", 0.25, {0, 16},
-                                  "size of a further range as a share of the group's entries")},
-    .make = [](const Arguments& arguments, const Layout::Context& context)
-        -> std::unique_ptr<Layout> { return std::make_unique<Grouped>(arguments, context); },
+    .parameters = parameters(),
+    .make = make<Grouped::Order::kCreation>,
+});
+
+const Registered<Layout> kCorrelated({
+    .name = "correlated",
+    .help =
+        "grouped, with the prompt's groups in an order by which co-retrieved ones are neighbours",
+    .source = "DynaKV 4, correlation; the greedy chain and the rule of growth are ours",
+    .parameters = parameters(),
+    .make = make<Grouped::Order::kCoRetrieval>,
 });
 
 }  // namespace

@@ -123,6 +123,17 @@ TEST(Place, WhatAStepHasInHandIsNotReadAgain) {
   EXPECT_THAT(layer.missed_bytes, ElementsAre(64));
 }
 
+TEST(Place, WhatALayoutMovesIsReadToo) {
+  const AccessLog log = small_log();
+  const LayerPlan layer =
+      place(log, parse(R"({"part": "lru", "capacity_groups": 2})", "packed"), recorded_shape(log))
+          .layers[0];
+  EXPECT_THAT(layer.missed_bytes, ElementsAre(64, 0, 0));
+  EXPECT_THAT(layer.moved_bytes, ElementsAre(0, 32, 0));
+  EXPECT_THAT(reads_at(layer, 1), ElementsAre(Extent{32, 32}));
+  EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{32, 48}));
+}
+
 TEST(Place, InMemoryNothingIsReadOrWritten) {
   const AccessLog log = small_log();
   const PlaceSpec spec =
@@ -248,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      R"({"part": "s3_fifo", "capacity_groups": 20})",
                                      R"({"part": "cluster_aligned", "capacity_bytes": 1500})",
                                      R"({"part": "belady", "capacity_groups": 7})"),
-                     testing::Values("sequence", "grouped")));
+                     testing::Values("sequence", "grouped", "packed")));
 
 TEST_P(EachPlace, ConservesBytesWhateverHappens) {
   const auto& [cache, layout] = GetParam();

@@ -36,7 +36,7 @@ class Bench {
     stored_.on_event(event);
     LayoutTraffic traffic;
     layout_->on_event(0, event, stored_, traffic);
-    EXPECT_THAT(traffic.moved_reads, IsEmpty());
+    moved_reads = traffic.moved_reads;
     return traffic.writes;
   }
   std::vector<Extent> create(std::vector<Token> tokens) {
@@ -48,6 +48,8 @@ class Bench {
     return extents;
   }
   [[nodiscard]] const Layout& layout() const { return *layout_; }
+
+  std::vector<Extent> moved_reads;  // of the latest event
 
  private:
   StoredStream stored_;
@@ -96,6 +98,27 @@ TEST(Grouped, EntriesOfAGroupLieTogether) {
   EXPECT_THAT(bench.locate(3), ElementsAre(Extent{40, 6}));
 }
 
+TEST(Packed, WhatFollowsAGroupThatGrowsIsMoved) {
+  Bench bench(R"({"part": "packed"})");
+  EXPECT_THAT(bench.create({0, 2, 4}), ElementsAre(Extent{0, 30}));
+  EXPECT_THAT(bench.create({1, 3}), ElementsAre(Extent{30, 20}));
+  EXPECT_THAT(bench.event(EventKind::kAppended, 1, {5}), ElementsAre(Extent{50, 10}));
+  EXPECT_THAT(bench.moved_reads, IsEmpty());
+  EXPECT_THAT(bench.event(EventKind::kAppended, 0, {6}),
+              ElementsAre(Extent{30, 10}, Extent{40, 30}));
+  EXPECT_THAT(bench.moved_reads, ElementsAre(Extent{30, 30}));
+  // The halves of a split take the room that they had, and come from memory.
+  EXPECT_THAT(bench.event(EventKind::kSplit, 0, {2, 6}, 2),
+              ElementsAre(Extent{0, 20}, Extent{20, 20}));
+  EXPECT_THAT(bench.moved_reads, IsEmpty());
+  EXPECT_THAT(bench.event(EventKind::kEvicted, 2, {6}),
+              ElementsAre(Extent{20, 10}, Extent{30, 30}));
+  EXPECT_THAT(bench.moved_reads, ElementsAre(Extent{20, 20}, Extent{40, 30}));
+  EXPECT_THAT(bench.event(EventKind::kDissolved, 0, {}),
+              ElementsAre(Extent{0, 10}, Extent{10, 30}));
+  EXPECT_THAT(bench.locate(1), ElementsAre(Extent{10, 30}));
+}
+
 TEST(Space, GivesTheFirstThatFitsAndMergesNeighbours) {
   Space space;
   EXPECT_EQ(space.take(10), (Extent{0, 10}));
@@ -113,7 +136,8 @@ TEST(Space, GivesTheFirstThatFitsAndMergesNeighbours) {
 /// Byte by byte: what a live group is read from has been written, and is no other live group's.
 class EachLayout : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EachLayout,
-                         testing::Values(R"({"part": "sequence"})", R"({"part": "grouped"})",
+                         testing::Values(R"({"part": "sequence"})", R"({"part": "packed"})",
+                                         R"({"part": "grouped"})",
                                          R"({"part": "grouped", "growth_share": 0})",
                                          R"({"part": "grouped", "growth_share": 2})"));
 
