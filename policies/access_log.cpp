@@ -24,6 +24,8 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("event_other", log.event_other);
   visit("event_token_begin", log.event_token_begin);
   visit("event_tokens", log.event_tokens);
+  visit("window_begin", log.window_begin);
+  visit("window_asked", log.window_asked);
   visit("asked_begin", log.asked_begin);
   visit("asked", log.asked);
   visit("pick_begin", log.pick_begin);
@@ -124,6 +126,8 @@ void check_stream(const Hdf5File& file, const std::string& path, const StreamLog
   const auto events = std::ssize(log.event_kind);
   begins("event_begin", log.event_begin, steps + 1, log.event_kind.size());
   begins("event_token_begin", log.event_token_begin, events, log.event_tokens.size());
+  begins("window_begin", log.window_begin,
+         std::max<std::int64_t>(std::ssize(log.window_begin) - 1, 0), log.window_asked.size());
   begins("asked_begin", log.asked_begin, steps, log.asked.size());
   begins("pick_begin", log.pick_begin, steps * log.rows, log.picked.size());
   if (!log.attended_begin.empty()) {

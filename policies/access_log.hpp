@@ -26,6 +26,12 @@ struct StreamLog {
   std::vector<std::int64_t> event_token_begin{0};  ///< [events + 1]
   std::vector<Token> event_tokens;
 
+  // The groups that each of the prompt's last queries would have asked for, had it met the groups
+  // as they are at the prompt's end; the last position is the prompt's last token. For co-retrieval
+  // counts; empty unless the system's window_queries asks for it.
+  std::vector<std::int64_t> window_begin{0};  ///< [positions + 1]
+  std::vector<GroupId> window_asked;
+
   // The groups that each step asked for: the union over query heads, ascending.
   std::vector<std::int64_t> asked_begin{0};  ///< [steps + 1]
   std::vector<GroupId> asked;
@@ -43,7 +49,7 @@ struct StreamLog {
 
   /// [steps], in memory outside groups, before the step.
   std::vector<std::int32_t> buffered_tokens;
-  std::vector<std::int64_t> held_bytes;   ///< [steps], representatives in DRAM
+  std::vector<std::int64_t> held_bytes;   ///< [steps], in DRAM beside entries: representatives, factors
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 
