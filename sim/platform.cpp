@@ -21,6 +21,8 @@ std::span<const Parameter> PlatformSpec::parameters() {
       integer_parameter("dram_bytes", "bytes", std::nullopt, {1, 1e15}, "size of the DRAM"),
       real_parameter("layer_overhead_us", "us", std::nullopt, {0, 1e6},
                      "kernel launches and synchronisation, once a layer and step"),
+      real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
+                     "the same of scoring, top-k and gathering, in layers that select"),
   };
   return kParameters;
 }
@@ -42,6 +44,7 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
       given.real("dram_bandwidth_gb_s") * given.real("dram_bandwidth_share") * 1e9;
   platform.dram_bytes = given.integer("dram_bytes");
   platform.layer_overhead_ns = std::llround(given.real("layer_overhead_us") * 1e3);
+  platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
   return platform;
 }
 

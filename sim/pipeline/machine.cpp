@@ -17,9 +17,12 @@ Machine::Machine(Simulation& simulation, Device& device, std::size_t layers)
       device_(device),
       processor_(simulation),
       reads_(layers),
-      writes_(layers) {
-  for (Transfer& transfer : reads_) transfer.machine = this;
-  for (Transfer& transfer : writes_) transfer.machine = this;
+      writes_(layers),
+      index_reads_(layers),
+      cache_reads_(layers) {
+  for (auto* transfers : {&reads_, &writes_, &index_reads_, &cache_reads_}) {
+    for (Transfer& transfer : *transfers) transfer.machine = this;
+  }
 }
 
 void Machine::Transfer::on_event(std::uint64_t /*argument*/) {

@@ -16,10 +16,13 @@ namespace kvreplay {
 /// What one layer of one step asks of the machine, for the whole batch.
 struct LayerWork {
   SimTime project_ns = 0;  ///< Q, K and V projections
+  SimTime query_ns = 0;    ///< of project_ns, the Q projection
   SimTime score_ns = 0;    ///< scoring and selection
   SimTime attend_ns = 0;   ///< attention, output projection, feed-forward
   std::vector<IoCommand> reads;
   std::vector<IoCommand> writes;
+  std::vector<IoCommand> index_reads;  ///< representatives; none unless Pipeline::index_on_flash()
+  std::vector<IoCommand> cache_reads;  ///< cached groups; none unless Pipeline::pages_cache()
 };
 
 /// One decoded token for every sequence of the batch.
@@ -31,7 +34,8 @@ struct StepWork {
 };
 
 /// What a pipeline drives: one processor, which computes one thing at a time, and one device. The
-/// reads and the writes of a layer are each one transfer, which can be started and waited for.
+/// reads and the writes of a layer, its representatives' and its cached groups' reads, are each one
+/// transfer, which can be started and waited for.
 class Machine {
  public:
   Machine(Simulation& simulation, Device& device, std::size_t layers);
@@ -50,15 +54,20 @@ class Machine {
   /// Starting a transfer of a layer while its last one is under way is a std::logic_error.
   void start_reads(std::size_t layer) { start(reads_[layer], step_->layers[layer].reads); }
   void start_writes(std::size_t layer) { start(writes_[layer], step_->layers[layer].writes); }
+  void start_index_reads(std::size_t layer) {
+    start(index_reads_[layer], step_->layers[layer].index_reads);
+  }
+  void start_cache_reads(std::size_t layer) {
+    start(cache_reads_[layer], step_->layers[layer].cache_reads);
+  }
 
- private:
   class Wait;
-
- public:
   /// Awaitable: resumes when the reads of the layer have completed, at once when none is under way.
   [[nodiscard]] Wait reads(std::size_t layer);
   /// The same of its writes: of the step before, until start_writes() was called in this one.
   [[nodiscard]] Wait writes(std::size_t layer);
+  [[nodiscard]] Wait index_reads(std::size_t layer);
+  [[nodiscard]] Wait cache_reads(std::size_t layer);
 
   /// Since the machine was made.
   [[nodiscard]] SimTime computed_ns() const { return processor_.busy(); }
@@ -76,29 +85,31 @@ class Machine {
     EventHandler* waiter = nullptr;  ///< one process at most waits for a transfer
   };
 
-  class Wait {
-   public:
-    explicit Wait(Transfer& transfer) : transfer_(transfer) {}
-    [[nodiscard]] bool await_ready() const { return transfer_.left == 0; }
-    void await_suspend(std::coroutine_handle<ProcessPromise> waiter);
-    void await_resume() const {}
-
-   private:
-    Transfer& transfer_;
-  };
-
   void start(Transfer& transfer, std::span<const IoCommand> commands);
 
   Simulation& simulation_;
   Device& device_;
   Server processor_;
   const StepWork* step_ = nullptr;
-  std::vector<Transfer> reads_;   // by layer
-  std::vector<Transfer> writes_;  // by layer
+  std::vector<Transfer> reads_;        // by layer
+  std::vector<Transfer> writes_;       // by layer
+  std::vector<Transfer> index_reads_;  // by layer
+  std::vector<Transfer> cache_reads_;  // by layer
   std::int64_t commands_started_ = 0;
   std::size_t commands_under_way_ = 0;
   SimTime io_busy_ns_ = 0;     // of the closed busy periods
   SimTime io_busy_since_ = 0;  // begin of the open one
+};
+
+class Machine::Wait {
+ public:
+  explicit Wait(Transfer& transfer) : transfer_(transfer) {}
+  [[nodiscard]] bool await_ready() const { return transfer_.left == 0; }
+  void await_suspend(std::coroutine_handle<ProcessPromise> waiter);
+  void await_resume() const {}
+
+ private:
+  Transfer& transfer_;
 };
 
 inline Machine::Wait Machine::reads(std::size_t layer) {
@@ -106,6 +117,12 @@ inline Machine::Wait Machine::reads(std::size_t layer) {
 }
 inline Machine::Wait Machine::writes(std::size_t layer) {
   return Wait(writes_[layer]);
+}
+inline Machine::Wait Machine::index_reads(std::size_t layer) {
+  return Wait(index_reads_[layer]);
+}
+inline Machine::Wait Machine::cache_reads(std::size_t layer) {
+  return Wait(cache_reads_[layer]);
 }
 
 }  // namespace kvreplay

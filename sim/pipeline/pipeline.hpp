@@ -29,6 +29,11 @@ class Pipeline {
   /// Whether reads start before the layer's own query is known, so that the selection must not need
   /// it.
   [[nodiscard]] virtual bool selects_ahead() const { return false; }
+  /// Whether representatives lie on flash and are read for each step; DRAM holds one layer's.
+  [[nodiscard]] virtual bool index_on_flash() const { return false; }
+  /// Whether it reads a layer's cached groups before the layer needs them, while the layer before
+  /// attends; DRAM holds two layers' at most. Only then may the cache be paged by layer.
+  [[nodiscard]] virtual bool pages_cache() const { return false; }
   /// How many layers' reads may be in memory at once: buffers for reads to land in.
   [[nodiscard]] virtual std::int64_t landing_buffers() const = 0;
 };
