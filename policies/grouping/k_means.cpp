@@ -28,10 +28,9 @@ class KMeans final : public Grouping {
   void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
                    EventSink& events) override {
     if (begin == end) return;
-    const std::int64_t by_size =
-        std::max<std::int64_t>(1, (end - begin) / settings_.tokens_per_cluster);
-    cluster(entries, begin, end, settings_.clusters > 0 ? settings_.clusters : by_size, groups,
-            events);
+    const std::int64_t count =
+        prompt_clusters(settings_.clusters, end - begin, settings_.tokens_per_cluster);
+    cluster(entries, begin, end, count, groups, events);
   }
 
   void take(const Entries& entries, Token token, std::span<const GroupId>, const Groups& groups,
@@ -46,7 +45,7 @@ class KMeans final : public Grouping {
  private:
   /// Static: the prompt's centroids stay as they are.
   void append(const Entries& entries, Token token, EventSink& events) {
-    const KeyRows row(entries, token, token + 1);
+    const KeyRows row(entries, {&token, 1});
     std::int32_t nearest = 0;
     kernels::assign(row.data(), 1, centroids_.data(), std::ssize(centroids_) / row.dim(), row.dim(),
                     settings_.metric, {&nearest, 1});
@@ -66,7 +65,7 @@ class KMeans final : public Grouping {
   void cluster(const Entries& entries, Token begin, Token end, std::int64_t count,
                const Groups& groups, EventSink& events) {
     Clusters clusters =
-        cluster_tokens(entries, begin, end,
+        cluster_tokens(entries, token_range(begin, end),
                        {.metric = settings_.metric,
                         .clusters = count,
                         .max_iterations = settings_.max_iterations,
