@@ -178,6 +178,9 @@ class Placer {
       plan_.entries_bytes += stream.stored.all_bytes(tokens);
     }
     if (step < 0) {
+      for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
+        layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
+      }
       if (!in_memory_) plan_.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
@@ -185,10 +188,16 @@ class Placer {
       cache_.end_step();
       finish_step();
     }
+    if (plan_.cache_paged) {
+      plan_.cache_read_begin.push_back(std::ssize(plan_.cache_reads));
+      locate_held();
+    }
     const std::int64_t cache_bytes = in_memory_ ? grouped_bytes : cache_.used_bytes();
     plan_.cache_bytes = std::max(plan_.cache_bytes, cache_bytes);
-    plan_.buffered_bytes = std::max(plan_.buffered_bytes, buffered_bytes + own_bytes);
+    plan_.buffered_bytes =
+        std::max(plan_.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
     plan_.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
+    plan_.live_bytes = in_memory_ ? 0 : static_cast<std::uint64_t>(grouped_bytes);
   }
 
  private:
@@ -248,6 +257,19 @@ class Placer {
     plan_.hit_groups.push_back(std::exchange(hit_groups_, 0));
     plan_.moved_bytes.push_back(moved_bytes);
   }
+  /// What the next step finds in the cache.
+  void locate_held() {
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      const auto stream = static_cast<std::int32_t>(s);
+      const StoredStream& stored = streams_[s].stored;
+      for (GroupId group = 0; group < stored.groups().count(); ++group) {
+        if (cache_.contains({stream, group})) layout_.locate(stream, group, stored, held_);
+      }
+    }
+    coalesce(held_);
+    plan_.cache_reads.insert(plan_.cache_reads.end(), held_.begin(), held_.end());
+    held_.clear();
+  }
   static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {
     coalesce(of_step);
@@ -265,6 +287,7 @@ class Placer {
 
   // Of the step that is under way.
   std::vector<Extent> reads_;
+  std::vector<Extent> held_;
   LayoutTraffic traffic_;
   std::int64_t asked_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;
@@ -327,12 +350,18 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
   const std::vector<std::int64_t> bytes =
       format_bytes(log, streams.front().kv_heads, target.head_dim);
   const auto count = static_cast<std::int64_t>(streams.size());
+  std::vector<WindowSelections> window;
+  for (const TargetStream& stream : streams) {
+    window.push_back({stream.log->window_begin, stream.log->window_asked});
+  }
   const std::unique_ptr<Cache> cache =
       spec.cache.make({.streams = count, .entry_bytes = bytes.front()});
   const std::unique_ptr<Layout> layout =
       spec.layout.make({.streams = count,
                         .entry_bytes = *std::max_element(bytes.begin(), bytes.end()),
-                        .max_tokens = log.prompt_tokens + log.steps});
+                        .max_tokens = log.prompt_tokens + log.steps,
+                        .window = std::move(window)});
+  plan.cache_paged = cache->paged_by_layer();
   if (cache->needs_future()) {
     std::vector<TargetStream> ahead = target_streams(log, layer, target);
     Listing listing(ahead);
@@ -343,6 +372,10 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
     cache->know_future(future);
   }
   walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
+  if (plan.cache_paged) {
+    // What is held after the last step is read by nobody.
+    plan.cache_reads.resize(static_cast<std::size_t>(plan.cache_read_begin.back()));
+  }
   add_compute(streams, log.steps, plan);
   return plan;
 }
@@ -383,16 +416,27 @@ std::string PlaceSpec::resolved() const {
   return nlohmann::json{{"cache", to_json(cache)}, {"layout", to_json(layout)}}.dump();
 }
 
-std::span<const Extent> LayerPlan::reads_at(std::int64_t step) const {
+namespace {
+
+std::span<const Extent> extents_at(const std::vector<Extent>& extents,
+                                   const std::vector<std::int64_t>& begin, std::int64_t step) {
   const auto at = static_cast<std::size_t>(step);
-  return std::span(reads).subspan(static_cast<std::size_t>(read_begin[at]),
-                                  static_cast<std::size_t>(read_begin[at + 1] - read_begin[at]));
+  return std::span(extents).subspan(static_cast<std::size_t>(begin[at]),
+                                    static_cast<std::size_t>(begin[at + 1] - begin[at]));
+}
+
+}  // namespace
+
+std::span<const Extent> LayerPlan::reads_at(std::int64_t step) const {
+  return extents_at(reads, read_begin, step);
 }
 
 std::span<const Extent> LayerPlan::writes_at(std::int64_t step) const {
-  const auto at = static_cast<std::size_t>(step);
-  return std::span(writes).subspan(static_cast<std::size_t>(write_begin[at]),
-                                   static_cast<std::size_t>(write_begin[at + 1] - write_begin[at]));
+  return extents_at(writes, write_begin, step);
+}
+
+std::span<const Extent> LayerPlan::cache_reads_at(std::int64_t step) const {
+  return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
 }
 
 IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target) {

@@ -42,8 +42,14 @@ struct LayerPlan {
   std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
   std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
   std::vector<Extent> writes;                ///< likewise
-  std::uint64_t prompt_write_bytes = 0;      ///< all groups at the end of the prompt, once
+  /// Where the groups lie that the cache holds as the step begins, if it is paged by layer;
+  /// otherwise both are empty.
+  std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
+  std::vector<Extent> cache_reads;             ///< likewise
+  bool cache_paged = false;
+  std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
   std::uint64_t region_bytes = 0;
+  std::uint64_t live_bytes = 0;  ///< of all groups at the end: the rest of the region is unused
 
   // By step. Conservation: asked_bytes == hit_bytes + missed_bytes; `reads` cover missed_bytes, and
   // the data that the layout moves.
@@ -69,6 +75,7 @@ struct LayerPlan {
 
   [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
   [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
+  [[nodiscard]] std::span<const Extent> cache_reads_at(std::int64_t step) const;
 };
 
 /// What stage 2 placed: one plan a recorded layer. Layer i of the target uses layers[i mod R].

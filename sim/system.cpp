@@ -9,6 +9,23 @@
 namespace kvreplay {
 namespace {
 
+/// What a layout or a cache asks of other members.
+void check_needs(const ConfigNode& node, const SystemSpec& system) {
+  if (system.place.layout.make({})->needs_window() &&
+      system.decide.stream.integer("window_queries") == 0) {
+    throw UserError(node.at("layout").place(),
+                    "found '" + system.place.layout.name() +
+                        "', which orders groups by what the prompt's last queries select",
+                    "stream.window_queries above 0, or another layout");
+  }
+  if (system.place.cache.make({})->paged_by_layer() && !system.pipeline.make({})->pages_cache()) {
+    throw UserError(node.at("cache").place(),
+                    "found paged_by_layer with pipeline '" + system.pipeline.name() +
+                        "', which reads no cached groups",
+                    "pipeline two_stage, or paged_by_layer = false");
+  }
+}
+
 /// Reads cannot start before what they read is known.
 void check_order(const ConfigNode& node, const SystemSpec& system) {
   const bool needs_own_query = system.decide.stream.text("query") == "current" &&
@@ -43,6 +60,7 @@ SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
   system.place = PlaceSpec::parse(node);
   system.pipeline = Chosen<Pipeline>::parse(node.at("pipeline"));
   check_order(node, system);
+  check_needs(node, system);
   return system;
 }
 

@@ -17,11 +17,17 @@ namespace {
 /// Regions begin at multiples of this, so that no flash page is shared by two of them.
 constexpr std::uint64_t kRegionAlignment = 1 << 20;
 
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
+}
+
 /// What layer i of the target model does: the plan that it follows, or none when it is attended to
 /// whole, in memory.
 struct TargetLayer {
   const LayerPlan* plan = nullptr;
-  std::vector<std::uint64_t> region;  ///< device offset by sequence; empty without a plan
+  // Device offsets by sequence; empty without a plan, and without an index on flash.
+  std::vector<std::uint64_t> region;
+  std::vector<std::uint64_t> index_region;
 };
 
 std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
@@ -91,9 +97,11 @@ class StepTimer {
       layer.plan = plans[static_cast<std::size_t>(i % std::ssize(plans))];
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         layer.region.push_back(offset);
-        const std::uint64_t units =
-            (layer.plan->region_bytes + kRegionAlignment - 1) / kRegionAlignment;
-        offset += units * kRegionAlignment;
+        offset += aligned(layer.plan->region_bytes);
+        if (pipeline_->index_on_flash()) {
+          layer.index_region.push_back(offset);
+          offset += aligned(static_cast<std::uint64_t>(layer.plan->index_bytes));
+        }
         timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->prompt_write_bytes);
       }
     }
@@ -103,16 +111,25 @@ class StepTimer {
     DramUse use;
     use.weights_bytes = model_.weight_bytes();
     std::int64_t largest_fetch = 0;
+    std::int64_t largest_index = 0;
+    std::int64_t largest_paged_cache = 0;
     for (const TargetLayer& layer : layers_) {
       if (layer.plan == nullptr) {
         use.dense_bytes += plan_.layers.front().entries_bytes;
         continue;
       }
-      use.cache_bytes += layer.plan->cache_bytes;
-      use.index_bytes += layer.plan->index_bytes;
+      largest_index = std::max(largest_index, layer.plan->index_bytes);
+      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->index_bytes;
+      if (layer.plan->cache_paged) {
+        largest_paged_cache = std::max(largest_paged_cache, layer.plan->cache_bytes);
+      } else {
+        use.cache_bytes += layer.plan->cache_bytes;
+      }
       use.buffered_bytes += layer.plan->buffered_bytes;
       largest_fetch = std::max(largest_fetch, layer.plan->fetched_bytes);
     }
+    if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
+    use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
     use.landing_bytes = largest_fetch * pipeline_->landing_buffers();
     for (std::int64_t* bytes : {&use.cache_bytes, &use.dense_bytes, &use.index_bytes,
                                 &use.buffered_bytes, &use.landing_bytes}) {
@@ -136,21 +153,28 @@ class StepTimer {
       const TargetLayer& target = layers_[i];
       LayerWork& work = work_.layers[i];
       LayerLoad load{.batch = options_.batch};
-      reads_.clear();
-      writes_.clear();
+      for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
       }
       const LayerCompute compute = layer_compute(model_, platform_, load);
       work.project_ns = compute.project_ns;
+      work.query_ns =
+          compute.project_ns * model_.query_heads / (model_.query_heads + 2 * model_.kv_heads);
       work.score_ns = compute.score_ns;
       work.attend_ns = compute.attend_ns;
-      work.reads.clear();
-      work.writes.clear();
-      to_commands(reads_, false, device_->limits(), work.reads);
-      to_commands(writes_, true, device_->limits(), work.writes);
+      make_commands(reads_, false, work.reads);
+      make_commands(writes_, true, work.writes);
+      make_commands(index_reads_, false, work.index_reads);
+      make_commands(cache_reads_, false, work.cache_reads);
       timing_.attended_tokens += load.attended_tokens;
     }
+  }
+
+  void make_commands(std::span<const Extent> extents, bool write,
+                     std::vector<IoCommand>& commands) const {
+    commands.clear();
+    to_commands(extents, write, device_->limits(), commands);
   }
 
   void add_sequence(const TargetLayer& target, std::int64_t sequence, std::int64_t step,
@@ -177,6 +201,13 @@ class StepTimer {
     for (const Extent& write : plan.writes_at(step)) {
       writes_.push_back({region + write.offset, write.bytes});
     }
+    for (const Extent& read : plan.cache_reads_at(step)) {
+      cache_reads_.push_back({region + read.offset, read.bytes});
+    }
+    if (!target.index_region.empty()) {
+      index_reads_.push_back({target.index_region[static_cast<std::size_t>(sequence)],
+                              static_cast<std::uint64_t>(plan.score_bytes[at])});
+    }
   }
 
   Process decode(const std::vector<std::int64_t>& steps) {
@@ -199,9 +230,11 @@ class StepTimer {
 
   void count_commands(StepTiming& timing) const {
     for (const LayerWork& layer : work_.layers) {
-      timing.read_requests += std::ssize(layer.reads);
+      for (const auto* reads : {&layer.reads, &layer.index_reads, &layer.cache_reads}) {
+        timing.read_requests += std::ssize(*reads);
+        for (const IoCommand& command : *reads) timing.read_bytes += command.bytes;
+      }
       timing.write_requests += std::ssize(layer.writes);
-      for (const IoCommand& command : layer.reads) timing.read_bytes += command.bytes;
       for (const IoCommand& command : layer.writes) timing.write_bytes += command.bytes;
     }
   }
@@ -226,8 +259,11 @@ class StepTimer {
   Machine machine_;
   std::vector<TargetLayer> layers_;
   StepWork work_;
-  std::vector<Extent> reads_;   // of the layer being prepared
-  std::vector<Extent> writes_;  // likewise
+  // Of the layer being prepared.
+  std::vector<Extent> reads_;
+  std::vector<Extent> writes_;
+  std::vector<Extent> index_reads_;
+  std::vector<Extent> cache_reads_;
   std::int64_t commands_expected_ = 0;
   Timing timing_;
 };

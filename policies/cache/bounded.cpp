@@ -12,6 +12,9 @@ std::vector<Parameter> capacity_and(std::vector<Parameter> others) {
                         "groups held of one layer, all its streams together; 0 = see bytes"),
       integer_parameter("capacity_bytes", "bytes", 0, {0, kMost},
                         "bytes held of one layer, all its streams together; 0 = see groups"),
+      flag_parameter("paged_by_layer", false,
+                     "DRAM holds one layer's groups at a time (DynaKV's virtual cache): they are "
+                     "read again for each step, with a pipeline that does so"),
   };
   parameters.insert(parameters.end(), std::make_move_iterator(others.begin()),
                     std::make_move_iterator(others.end()));

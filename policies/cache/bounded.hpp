@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-/// capacity_groups and capacity_bytes, followed by a policy's own parameters.
+/// capacity_groups, capacity_bytes and paged_by_layer, followed by a policy's own parameters.
 [[nodiscard]] std::vector<Parameter> capacity_and(std::vector<Parameter> others = {});
 
 /// A limit on groups or on bytes: exactly one of the two is given. Policies reckon in weights: 1 a
@@ -35,10 +35,13 @@ class BoundedCache : public Cache {
   void erase(GroupKey key) final;
   [[nodiscard]] bool contains(GroupKey key) const final { return bytes_.get(key) != kNotHeld; }
   [[nodiscard]] std::int64_t used_bytes() const final { return used_bytes_; }
+  [[nodiscard]] bool paged_by_layer() const final { return paged_by_layer_; }
 
  protected:
   BoundedCache(const Arguments& arguments, const Context& context)
-      : capacity_(arguments), bytes_(context.streams, kNotHeld) {}
+      : capacity_(arguments),
+        paged_by_layer_(arguments.flag("paged_by_layer")),
+        bytes_(context.streams, kNotHeld) {}
 
   [[nodiscard]] const Capacity& capacity() const { return capacity_; }
   [[nodiscard]] std::int64_t used_weight() const { return used_weight_; }
@@ -71,6 +74,7 @@ class BoundedCache : public Cache {
   void consider(GroupKey key, std::int64_t bytes, bool asked);
 
   Capacity capacity_;
+  bool paged_by_layer_;
   KeyMap<std::int64_t> bytes_;
   std::int64_t used_bytes_ = 0;
   std::int64_t used_weight_ = 0;

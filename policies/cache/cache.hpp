@@ -61,6 +61,10 @@ class Cache {
   /// Everything is in memory from the start; nothing is on flash.
   [[nodiscard]] virtual bool holds_everything() const { return false; }
 
+  /// Between two steps the groups held are on flash only, and are read again before the layer needs
+  /// them: DRAM holds the cache of one layer, not of all.
+  [[nodiscard]] virtual bool paged_by_layer() const { return false; }
+
   /// An oracle asks for the whole sequence of accesses, in order, before the first one. The members
   /// are not given.
   [[nodiscard]] virtual bool needs_future() const { return false; }

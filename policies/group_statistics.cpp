@@ -1,0 +1,85 @@
+#include "policies/group_statistics.hpp"
+
+#include <algorithm>
+
+#include "policies/grouping/clusters.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The groups that the events of a step change, ascending.
+std::vector<GroupId> updated_groups(const StreamLog& log, std::int64_t step) {
+  std::vector<GroupId> updated;
+  log.for_events(step + 1, [&](const GroupEvent& event) {
+    if (event.group == kNoGroup) return;
+    switch (event.kind) {
+      case EventKind::kSplit:
+        updated.push_back(event.other);
+        [[fallthrough]];
+      case EventKind::kAppended:
+      case EventKind::kBuffered:
+        updated.push_back(event.group);
+        break;
+      default:
+        break;
+    }
+  });
+  std::sort(updated.begin(), updated.end());
+  updated.erase(std::unique(updated.begin(), updated.end()), updated.end());
+  return updated;
+}
+
+bool is_asked(const StreamLog& log, std::int64_t step, GroupId group) {
+  const std::span<const GroupId> asked = log.asked_at(step);
+  return std::binary_search(asked.begin(), asked.end(), group);
+}
+
+}  // namespace
+
+Mean group_variance(const StreamLog& log, const Entries& entries) {
+  Groups groups;
+  for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) groups.on_event(log.event(e));
+  Mean mean;
+  for (GroupId group = 0; group < groups.count(); ++group) {
+    const Moments moments(entries, groups.members(group));
+    mean += {moments.variance() * static_cast<double>(moments.count()), moments.count()};
+  }
+  return mean;
+}
+
+std::vector<Mean> selected_after_update(const StreamLog& log,
+                                        std::span<const std::int64_t> within) {
+  std::vector<Mean> means(within.size());
+  const std::int64_t longest = within.empty() ? 0 : *std::max_element(within.begin(), within.end());
+  for (std::int64_t step = 0; step < log.steps(); ++step) {
+    for (const GroupId group : updated_groups(log, step)) {
+      std::int64_t first = 1;  // steps until the group is asked for
+      while (first <= longest && step + first < log.steps() &&
+             !is_asked(log, step + first, group)) {
+        ++first;
+      }
+      for (std::size_t i = 0; i < within.size(); ++i) {
+        if (step + within[i] < log.steps()) means[i].add(first <= within[i] ? 1 : 0);
+      }
+    }
+  }
+  return means;
+}
+
+Mean reused_groups(const StreamLog& log) {
+  Mean mean;
+  for (std::int64_t step = 1; step < log.steps(); ++step) {
+    for (const GroupId group : log.asked_at(step)) {
+      mean.add(is_asked(log, step - 1, group) ? 1 : 0);
+    }
+  }
+  return mean;
+}
+
+Mean read_length(const LayerPlan& plan) {
+  Mean mean;
+  for (const Extent& read : plan.reads) mean.add(static_cast<double>(read.bytes));
+  return mean;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/access_log.hpp"
+#include "policies/place.hpp"
+#include "policies/stream.hpp"
+
+namespace kvreplay {
+
+/// A mean that can be put together from parts.
+struct Mean {
+  double sum = 0;
+  std::int64_t count = 0;
+
+  void add(double value) {
+    sum += value;
+    ++count;
+  }
+  Mean& operator+=(const Mean& other) {
+    sum += other.sum;
+    count += other.count;
+    return *this;
+  }
+  /// 0 of nothing.
+  [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
+};
+
+/// Over the tokens in groups when the log ends: squared distance of a token's key from the mean key
+/// of its group. `entries` are the stream's. (DynaKV, Table 5)
+[[nodiscard]] Mean group_variance(const StreamLog& log, const Entries& entries);
+
+/// [within.size()], over the updates of decode steps: whether the group is asked for within the
+/// next within[i] steps. An update is a group to which a step appends, that it splits, makes by a
+/// split, or buffers tokens for. The last within[i] steps, whose future is unknown, do not count.
+/// (DynaKV, Table 2)
+[[nodiscard]] std::vector<Mean> selected_after_update(const StreamLog& log,
+                                                      std::span<const std::int64_t> within);
+
+/// Over the groups that steps ask for, from the second step on: whether the step before did too.
+[[nodiscard]] Mean reused_groups(const StreamLog& log);
+
+/// Over the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries)
+[[nodiscard]] Mean read_length(const LayerPlan& plan);
+
+}  // namespace kvreplay
