@@ -1,5 +1,3 @@
-#include "policies/place.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "policies/cache/export.hpp"
+#include "policies/place.hpp"
 #include "tests/support/log_builder.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -348,10 +347,9 @@ TEST(Place, FewestMissesAreBeladys) {
 
 TEST(Place, ResolvedIsCanonical) {
   const std::string text =
-      parse(R"({"part": "fifo", "capacity_groups": {"value": 8, "source": "KVSwap"}})", "grouped")
+      parse(R"({"steps": {"value": 2, "source": "ClusterKV"}, "part": "last_steps"})", "packed")
           .resolved();
-  EXPECT_EQ(text, R"({"cache":{"capacity_bytes":0,"capacity_groups":8,"part":"fifo"},)"
-                  R"("layout":{"growth_share":0.25,"part":"grouped"}})");
+  EXPECT_EQ(text, R"({"cache":{"part":"last_steps","steps":2},"layout":{"part":"packed"}})");
 }
 
 TEST(Place, WrongConfigsAreNamed) {
