@@ -1,0 +1,36 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace kvreplay {
+
+/// Memory for direct I/O: zeros, aligned, and paged in, so that no measured request pays for a page
+/// fault.
+class AlignedBuffer {
+ public:
+  /// `alignment` is a power of two; whole pages of 4096 bytes are the least.
+  AlignedBuffer(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
+    alignment = std::max<std::size_t>(alignment, 4096);
+    const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
+    if (!data_) throw std::bad_alloc();
+    std::memset(data_.get(), 0, rounded);
+  }
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return {data_.get(), bytes_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t bytes_;
+};
+
+}  // namespace kvreplay

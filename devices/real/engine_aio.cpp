@@ -1,0 +1,108 @@
+// Linux AIO by raw system calls: a phone has no libaio, and its filter for apps allows these calls.
+
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "devices/real/queue_loop.hpp"
+
+namespace kvreplay {
+namespace {
+
+class LinuxAio final : public IoEngine {
+ public:
+  explicit LinuxAio(const Context& context)
+      : context_(context), controls_(context.depth), events_(context.depth) {
+    if (::syscall(SYS_io_setup, context.depth, &queue_) != 0) throw failed("io_setup", errno);
+  }
+  ~LinuxAio() override { ::syscall(SYS_io_destroy, queue_); }
+  LinuxAio(const LinuxAio&) = delete;
+  LinuxAio& operator=(const LinuxAio&) = delete;
+
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
+    return run_queue(
+        source, depth,
+        [this](std::uint32_t slot, const IoRequest& request) { prepare(slot, request); },
+        [this](const auto& reap) {
+          if (!submit(reap)) return;
+          long count = 0;
+          do {
+            count = ::syscall(SYS_io_getevents, queue_, 1L, static_cast<long>(events_.size()),
+                              events_.data(), nullptr);
+          } while (count < 0 && errno == EINTR);
+          if (count < 0) throw failed("io_getevents", errno);
+          in_kernel_ -= static_cast<std::size_t>(count);
+          for (long i = 0; i < count; ++i) {
+            const io_event& event = events_[static_cast<std::size_t>(i)];
+            reap(static_cast<std::uint32_t>(event.data), event.res);
+          }
+        });
+  }
+
+ private:
+  [[nodiscard]] static UserError failed(const char* call, int error) {
+    return {{},
+            std::string(call) + " failed (" + std::strerror(error) + ")",
+            "a system that permits Linux AIO"};
+  }
+
+  void prepare(std::uint32_t slot, const IoRequest& request) {
+    iocb& control = controls_[slot];
+    control = {};
+    control.aio_data = slot;
+    control.aio_lio_opcode = request.command.write ? IOCB_CMD_PWRITE : IOCB_CMD_PREAD;
+    control.aio_fildes = static_cast<std::uint32_t>(context_.target.descriptor());
+    control.aio_buf =
+        reinterpret_cast<std::uintptr_t>(context_.memory.data() + request.memory_offset);
+    control.aio_nbytes = request.command.bytes;
+    control.aio_offset = static_cast<std::int64_t>(request.command.offset);
+    prepared_.push_back(&control);
+  }
+
+  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take is
+  /// reaped with its error.
+  template <typename Reap>
+  bool submit(const Reap& reap) {
+    while (!prepared_.empty()) {
+      const long taken =
+          ::syscall(SYS_io_submit, queue_, static_cast<long>(prepared_.size()), prepared_.data());
+      if (taken > 0) {
+        in_kernel_ += static_cast<std::size_t>(taken);
+        prepared_.erase(prepared_.begin(), prepared_.begin() + taken);
+      } else if (errno == EAGAIN && in_kernel_ > 0) {
+        break;  // the kernel has room again after a completion
+      } else if (errno != EINTR) {
+        const int error = errno;
+        const auto slot = static_cast<std::uint32_t>(prepared_.front()->aio_data);
+        prepared_.erase(prepared_.begin());
+        reap(slot, -std::int64_t{error});
+      }
+    }
+    return in_kernel_ > 0;
+  }
+
+  const Context context_;
+  aio_context_t queue_ = 0;
+  std::vector<iocb> controls_;   ///< by slot
+  std::vector<iocb*> prepared_;  ///< not submitted yet
+  std::size_t in_kernel_ = 0;
+  std::vector<io_event> events_;
+};
+
+const Registered<IoEngine> kLinuxAio{{
+    .name = "aio",
+    .help = "Linux AIO by raw system calls",
+    .source = "ours",
+    .parameters = {},
+    .make = [](const Arguments& /*arguments*/, const IoEngine::Context& context)
+        -> std::unique_ptr<IoEngine> { return std::make_unique<LinuxAio>(context); },
+}};
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "devices/real/block_target.hpp"
+#include "sim/base/registry.hpp"
+
+namespace kvreplay {
+
+/// A command and where its bytes lie in the memory of the engine.
+struct IoRequest {
+  IoCommand command;
+  std::uint64_t memory_offset = 0;
+};
+
+/// Request `index` (0, 1, 2 ...), or nothing: then no more are asked for. An engine with threads
+/// calls it from several at once. Requests pass BlockTarget::check; an engine does not repeat it.
+using IoSource = std::function<std::optional<IoRequest>(std::uint64_t index)>;
+
+/// A request that transferred all of its bytes. Times are nanoseconds of CLOCK_MONOTONIC, the
+/// submission included.
+struct IoCompletion {
+  std::uint64_t index = 0;
+  std::int64_t submitted_ns = 0;
+  std::int64_t completed_ns = 0;
+  bool write = false;
+};
+
+/// A request that did not.
+struct IoFailure {
+  IoCommand command;
+  int error = 0;                        ///< errno; 0 for a short transfer
+  std::uint32_t transferred_bytes = 0;  ///< of a short transfer
+
+  [[nodiscard]] UserError to_error(const BlockTarget& target) const;
+};
+
+/// What became of the requests. The first failure stops further submissions; those in flight are
+/// waited for, and what completed is kept.
+struct IoReport {
+  std::vector<IoCompletion> completions;  ///< in the order of completion
+  std::optional<IoFailure> failure;
+};
+
+/// A way to do I/O on a real device. Runs are made from the thread that made the engine.
+class IoEngine {
+ public:
+  static constexpr std::string_view kRole = "io_engine";
+  struct Context {
+    const BlockTarget& target;
+    std::span<std::byte> memory;  ///< aligned for the target; outlives the engine
+    std::uint32_t depth = 1;      ///< the greatest that will be asked for
+  };
+
+  virtual ~IoEngine() = default;
+  /// Keeps up to `depth` requests outstanding until the source ends or one fails.
+  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth) = 0;
+  /// What a reader of the results should know, such as that buffers could not be registered.
+  [[nodiscard]] virtual std::string notes() const { return {}; }
+};
+
+/// Runs a list of requests, in order.
+[[nodiscard]] IoReport run_all(IoEngine& engine, std::span<const IoRequest> requests,
+                               std::uint32_t depth);
+
+/// Engines from the one with the least overhead to the one that works everywhere.
+[[nodiscard]] std::vector<std::string> engine_preference();
+
+/// An engine that works on this target, and why others do not.
+struct EngineChoice {
+  struct Refusal {
+    std::string engine;
+    std::string reason;
+  };
+  std::string name;
+  std::vector<Refusal> refused;
+};
+
+/// Tries engines in a child process, because a phone's system-call filter kills who tries io_uring
+/// (SIGSYS). `wanted` is a name, or "" for the first of the preference that works. UserError when
+/// it is unknown or refused.
+[[nodiscard]] EngineChoice choose_engine(const BlockTarget& target, const std::string& wanted);
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+[[nodiscard]] std::int64_t monotonic_ns();
+
+}  // namespace kvreplay

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "devices/real/block_target.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace kvreplay::test {
+
+/// The bytes of a file in which every 8-byte word tells where it stands.
+inline std::vector<std::byte> known_bytes(std::uint64_t offset, std::uint64_t bytes) {
+  std::vector<std::byte> content(bytes);
+  for (std::uint64_t i = 0; i < bytes; i += 8) {
+    const std::uint64_t word = (offset + i) * 0x9e3779b97f4a7c15u + 1;
+    std::memcpy(content.data() + i, &word, std::min<std::uint64_t>(8, bytes - i));
+  }
+  return content;
+}
+
+inline void write_file(const std::string& path, const std::vector<std::byte>& content) {
+  std::ofstream stream(path, std::ios::binary);
+  stream.write(reinterpret_cast<const char*>(content.data()),
+               static_cast<std::streamsize>(content.size()));
+}
+
+inline std::vector<std::byte> read_file(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  std::vector<std::byte> content(text.size());
+  std::memcpy(content.data(), text.data(), text.size());
+  return content;
+}
+
+/// A file of known bytes in a folder of its own. Skips the test where the folder's file system has
+/// no direct I/O.
+class TargetFile : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kBytes = 8 << 20;
+
+  void SetUp() override {
+    write_file(path_, known_bytes(0, kBytes));
+    try {
+      block_ = BlockTarget::open(path_).alignment().offset_bytes;
+    } catch (const UserError& error) {
+      GTEST_SKIP() << "no direct I/O in the temporary folder (set TMPDIR): " << error.what();
+    }
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_.file("target");
+  std::uint32_t block_ = 0;  ///< what offsets and sizes are multiples of
+};
+
+}  // namespace kvreplay::test
