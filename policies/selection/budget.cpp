@@ -22,6 +22,10 @@ Budget::Budget(const Arguments& arguments, const Selection::Context& context)
     : tokens_(arguments.integer("budget_tokens")),
       share_(arguments.real("budget_share")),
       sink_tokens_(context.sink_tokens) {
+  if (tokens_ == 0 && share_ == 0) {
+    throw UserError(arguments.place("budget_tokens"), "found 0, and 0 for budget_share",
+                    "one of them above 0");
+  }
   const std::string& covers = arguments.text("budget_covers");
   covers_ = covers == "sinks" ? Covers::kSinks : covers == "all" ? Covers::kAll : Covers::kSelected;
 }

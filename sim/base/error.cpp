@@ -22,6 +22,11 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// A name without its last word, which is the unit where it has one: "page" of "page_bytes".
+std::string_view without_unit(std::string_view name) {
+  return name.substr(0, name.rfind('_'));
+}
+
 std::string one_line(const Place& place, std::string_view found, std::string_view allowed) {
   std::string line;
   for (const std::string& part : {place.file, place.within}) {
@@ -60,7 +65,11 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
       best = candidate;
     }
   }
-  return best;
+  if (!best.empty()) return best;
+  for (const std::string& candidate : names) {
+    if (without_unit(candidate) == without_unit(name)) return candidate;
+  }
+  return "";
 }
 
 std::string join(std::span<const std::string> names, std::string_view separator) {

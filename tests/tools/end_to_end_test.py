@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -126,7 +127,9 @@ class EndToEnd(ProgramTest):
         python.write_text("#!/bin/sh\nexit 99\n")
         python.chmod(0o755)
         path = f"{python.parent}:{os.environ['PATH']}"
-        result = subprocess.run([SOURCE / "tools/plot", self.folder / "threads-1"], check=True,
+        folder = self.folder / "figure"
+        shutil.copytree(self.folder / "threads-1", folder)
+        result = subprocess.run([SOURCE / "tools/plot", folder], check=True,
                                 env={**os.environ, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
                                 capture_output=True, text=True)
         pdf, png = result.stdout.splitlines()

@@ -36,7 +36,8 @@ class ProgramTest(unittest.TestCase):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
         return subprocess.run([PROGRAM, *map(str, arguments)], cwd=cls.folder, stdout=stdout,
-                              stderr=subprocess.PIPE, text=True, preexec_fn=limit, check=False)
+                              stderr=subprocess.PIPE, text=True, errors="replace",
+                              preexec_fn=limit, check=False)
 
     @classmethod
     def succeed(cls, *arguments):

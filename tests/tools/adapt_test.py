@@ -1,0 +1,54 @@
+"""`kvreplay adapt`: matrices from one text for another, and the warning when both are the same."""
+
+import json
+import unittest
+
+import h5py
+
+from program import ProgramTest
+
+
+class Adapt(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.story = cls.cut_trace("story.kvtrace.h5", 512, 8)
+        cls.other = cls.cut_trace("other.kvtrace.h5", 256, 8)
+        with h5py.File(cls.other, "r+") as trace:
+            trace.attrs["text_sha256"] = "0" * 64
+        cls.experiment = cls.folder / "loki.json"
+        cls.experiment.write_text(json.dumps({
+            "title": "adapted", "trace": "adapted.kvtrace.h5", "system": ["loki", "infinigen"],
+            "model": "smollm2-135m", "platform": "orin_agx", "device": "nvme_jetson"}))
+
+    def run_adapted(self, source):
+        (self.folder / "adapted.kvtrace.h5").unlink(missing_ok=True)
+        made = self.kvreplay("adapt", source, self.story, "adapted.kvtrace.h5", "--rank", 8)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        ran = self.kvreplay("run", self.experiment, "--set", "system.infinigen.scoring.skew=adapter",
+                            "--format", "csv")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("infinigen", ran.stdout)
+        return made.stderr, ran.stderr
+
+    def test_matrices_of_another_text(self):
+        made, ran = self.run_adapted(self.other)
+        self.assertNotIn("warning", made + ran)
+        with h5py.File(self.folder / "adapted.kvtrace.h5") as trace:
+            skew = trace["adapter/24/head_skew"]
+            self.assertEqual(skew.shape, (3, 64, 64))
+            self.assertEqual(skew.attrs["text_sha256"], "0" * 64)
+            self.assertEqual(trace["adapter/12/joint_lowrank"].shape, (192, 8))
+
+    def test_the_same_text_warns(self):
+        made, ran = self.run_adapted(self.story)
+        self.assertIn("warning", made)
+        self.assertRegex(ran, "warning: [^\n]*adapted.kvtrace.h5[^\n]*head_pca[^\n]*very text")
+
+    def test_a_mistake(self):
+        self.refuses(["adapt", self.other, self.story, "bad.kvtrace.h5", "--rank", "500"],
+                     ["other.kvtrace.h5", "rank is 500", "1 to 192"])
+
+
+if __name__ == "__main__":
+    unittest.main()
