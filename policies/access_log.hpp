@@ -49,7 +49,8 @@ struct StreamLog {
 
   /// [steps], in memory outside groups, before the step.
   std::vector<std::int32_t> buffered_tokens;
-  std::vector<std::int64_t> held_bytes;   ///< [steps], in DRAM beside entries: representatives, factors
+  /// [steps], in DRAM beside the entries: representatives, factors of low-rank keys.
+  std::vector<std::int64_t> held_bytes;
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 

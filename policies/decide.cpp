@@ -50,6 +50,12 @@ void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
   }
 }
 
+/// A scaled RoPE has other frequencies than the base's: it counts as unknown.
+Rope rope_of(const TraceInfo& info) {
+  if (info.rope_scaling != "none") return {};
+  return {.theta = info.rope_theta, .interleaved = info.rope_pairs == "interleaved"};
+}
+
 LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {
   const auto at = static_cast<std::size_t>(index);
   return {.layer = info.recorded_layers[at],
@@ -59,7 +65,8 @@ LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t s
           .softmax_scale = static_cast<float>(info.softmax_scale),
           .prompt_tokens = info.prompt_tokens,
           .max_tokens = info.prompt_tokens + steps,
-          .sliding_window = info.sliding_window[at]};
+          .sliding_window = info.sliding_window[at],
+          .rope = rope_of(info)};
 }
 
 QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {

@@ -131,7 +131,8 @@ void LayerPolicy::take_prompt(const Entries& entries, const QueryWindow& window)
     const StreamShape& shape = stream->shape();
     stream->take_prompt(
         entries.select_heads(shape.first_kv_head, shape.kv_heads),
-        window.select_heads(shape.first_kv_head * shape.queries_per_kv_head, shape.query_heads()));
+        window.select_heads(shape.first_kv_head * shape.queries_per_kv_head, shape.query_heads()),
+        entries);
   }
 }
 

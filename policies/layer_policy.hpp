@@ -43,6 +43,7 @@ struct LayerShape {
   std::int64_t prompt_tokens = 0;
   std::int64_t max_tokens = 0;
   std::int64_t sliding_window = 0;  ///< attention sees the last so many tokens; 0 = all
+  Rope rope{};
 };
 
 /// What one query head attends to at a step, and what comes of it.

@@ -22,9 +22,9 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
       attend_buffered_(spec.stream.flag("attend_buffered")),
       record_tokens_(record_tokens),
       grouping_(spec.grouping.make({shape, seed})),
-      scoring_(spec.scoring.make({shape, adapters, seed})),
+      scoring_(spec.scoring.make({shape, adapters, seed, sink_tokens_})),
       selection_(spec.selection.make({shape, sink_tokens_})),
-      precision_(spec.precision.make({shape, layer.max_tokens, features})),
+      precision_(spec.precision.make({shape, layer.max_tokens, features, layer.rope})),
       retention_(spec.retention.make({shape, layer.prompt_tokens, layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
@@ -44,15 +44,18 @@ void StreamPolicy::on_event(const GroupEvent& event) {
   log_.add(event);
 }
 
-void StreamPolicy::take_prompt(const Entries& entries, const QueryWindow& window) {
+void StreamPolicy::take_prompt(const Entries& entries, const QueryWindow& window,
+                               const Entries& layer) {
   entries_ = &entries;
   const auto end = static_cast<Token>(entries.keys.tokens);
   const Token first = std::min(sink_tokens_, end);
   const Token recent = std::max(first, end - recent_tokens_);
+  scoring_->on_prompt(entries, window);
   precision_->take(entries, 0, end, *this);
   buffer(0, first);
   grouping_->take_prompt(entries, first, recent, groups_, *this);
   buffer(recent, end);
+  precision_->after_prompt(layer, groups_, *this);
   tell_prompt_attention(entries, window);
   retention_->after_prompt(groups_, *this);
   log_window(entries, window);
@@ -164,7 +167,7 @@ void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention>
   }
   const ScoreCost cost = scoring_->cost();
   log_.buffered_tokens.push_back(static_cast<std::int32_t>(groups_.buffered().size()));
-  log_.held_bytes.push_back(cost.held_bytes);
+  log_.held_bytes.push_back(cost.held_bytes + precision_->held_bytes());
   log_.score_bytes.push_back(cost.read_bytes);
   log_.score_flops.push_back(cost.flops);
 }

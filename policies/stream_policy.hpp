@@ -19,7 +19,8 @@ class StreamPolicy final : public EventSink {
                const TokenFeatureSource* features, double layer_ratio);
 
   // The calls and their order are those of LayerPolicy; entries and queries are the stream's own.
-  void take_prompt(const Entries& entries, const QueryWindow& window);
+  /// `layer`: the entries of all KV heads of the layer.
+  void take_prompt(const Entries& entries, const QueryWindow& window, const Entries& layer);
   /// `scored` are the queries that choose, `queries` the ones that attend. Fills one HeadAttention
   /// a query head of the stream.
   void attend(const Entries& entries, QueryRows queries, QueryRows scored,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/groups.hpp"
+#include "policies/rope.hpp"
 #include "sim/base/registry.hpp"
 
 namespace kvreplay {
@@ -39,6 +40,7 @@ class Precision {
     StreamShape shape;
     std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond
     const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
+    Rope rope{};
   };
 
   virtual ~Precision() = default;
@@ -49,6 +51,12 @@ class Precision {
   virtual void take(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
   virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
                         const Entries& /*exact*/) {}
+  /// Once the prompt's tokens are placed. `layer`: the prompt's entries of all KV heads of the
+  /// stream's layer, for what is stored of the heads jointly. Emits as take() does.
+  virtual void after_prompt(const Entries& /*layer*/, const Groups& /*groups*/,
+                            EventSink& /*events*/) {}
+  /// Bytes of DRAM that decoding needs beside the entries themselves.
+  [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
   /// Whether kReencoded events of others change what is stored (on_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, the same shape. Tokens that were

@@ -52,9 +52,14 @@ class Scoring {
     StreamShape shape;
     const AdapterSource* adapters = nullptr;  ///< null where none are to be had
     std::uint64_t seed = 0;
+    std::int64_t sink_tokens = 0;  ///< first tokens, which are never in groups
   };
 
   virtual ~Scoring() = default;
+
+  /// The prompt's entries and its last queries, before any event: for what is made of the prompt as
+  /// a whole (codebooks, a choice of columns).
+  virtual void on_prompt(const Entries& /*entries*/, const QueryWindow& /*window*/) {}
 
   /// `groups` has already applied the event; `entries` reaches at least to the event's tokens.
   virtual void on_event(const GroupEvent& event, const Groups& groups, const Entries& entries) = 0;
