@@ -1,3 +1,5 @@
+#include "policies/place.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "policies/cache/export.hpp"
-#include "policies/place.hpp"
 #include "tests/support/log_builder.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -131,6 +132,45 @@ TEST(Place, WhatALayoutMovesIsReadToo) {
   EXPECT_THAT(layer.moved_bytes, ElementsAre(0, 32, 0));
   EXPECT_THAT(reads_at(layer, 1), ElementsAre(Extent{32, 32}));
   EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{32, 48}));
+}
+
+TEST(Place, ACacheThatIsPagedIsReadForEachStep) {
+  const AccessLog log = small_log();
+  const LayerPlan layer =
+      place(log,
+            parse(R"({"part": "lru", "capacity_groups": 2, "paged_by_layer": true})", "grouped"),
+            recorded_shape(log))
+          .layers[0];
+  EXPECT_TRUE(layer.cache_paged);
+  const auto cache_reads = [&](std::int64_t step) {
+    const auto reads = layer.cache_reads_at(step);
+    return std::vector<Extent>(reads.begin(), reads.end());
+  };
+  EXPECT_THAT(cache_reads(0), IsEmpty());
+  EXPECT_THAT(cache_reads(1), ElementsAre(Extent{0, 64}));
+  EXPECT_THAT(cache_reads(2), ElementsAre(Extent{0, 80})) << "token 4 has joined group 0";
+  EXPECT_THAT(layer.hit_bytes, ElementsAre(0, 32, 80)) << "what is read for the cache is a hit";
+  EXPECT_EQ(layer.live_bytes, 80u);
+  const LayerPlan kept =
+      place(log, parse(R"({"part": "lru", "capacity_groups": 2})", "grouped"), recorded_shape(log))
+          .layers[0];
+  EXPECT_FALSE(kept.cache_paged);
+  EXPECT_THAT(kept.cache_reads_at(2), IsEmpty());
+}
+
+TEST(Place, ALayoutIsToldWhatThePromptsLastQueriesSelect) {
+  std::vector<StreamLog> streams;
+  streams.push_back(
+      StreamBuilder().create({0}).create({1}).create({2}).create({3}).ask({0, 3}).log());
+  streams.back().window_asked = {0, 3, 0, 3, 1, 2};
+  streams.back().window_begin = {0, 2, 4, 6};
+  const AccessLog log = make_log(std::move(streams), 1, 1, 4, 4);
+  const auto reads_of = [&](const std::string& layout) {
+    return reads_at(place(log, parse(R"({"part": "none"})", layout), recorded_shape(log)).layers[0],
+                    0);
+  };
+  EXPECT_THAT(reads_of("grouped"), ElementsAre(Extent{0, 16}, Extent{48, 16}));
+  EXPECT_THAT(reads_of("correlated"), ElementsAre(Extent{0, 32}));
 }
 
 TEST(Place, InMemoryNothingIsReadOrWritten) {
@@ -258,7 +298,7 @@ INSTANTIATE_TEST_SUITE_P(
                                      R"({"part": "s3_fifo", "capacity_groups": 20})",
                                      R"({"part": "cluster_aligned", "capacity_bytes": 1500})",
                                      R"({"part": "belady", "capacity_groups": 7})"),
-                     testing::Values("sequence", "grouped", "packed")));
+                     testing::Values("sequence", "grouped", "packed", "correlated", "dual_head")));
 
 TEST_P(EachPlace, ConservesBytesWhateverHappens) {
   const auto& [cache, layout] = GetParam();

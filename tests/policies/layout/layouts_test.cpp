@@ -139,18 +139,38 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EachLayout,
                          testing::Values(R"({"part": "sequence"})", R"({"part": "packed"})",
                                          R"({"part": "grouped"})",
                                          R"({"part": "grouped", "growth_share": 0})",
-                                         R"({"part": "grouped", "growth_share": 2})"));
+                                         R"({"part": "grouped", "growth_share": 2})",
+                                         R"({"part": "correlated"})", R"({"part": "dual_head"})",
+                                         R"({"part": "dual_head", "headroom_share": 4})"));
 
 TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
   Random random(11);
   const std::vector<std::int64_t> formats{6, 3, 7};
   for (int trial = 0; trial < 25; ++trial) {
     constexpr std::int32_t kStreams = 2;
-    const std::unique_ptr<Layout> layout = make_layout(GetParam(), 7, kStreams, 100);
     std::vector<StoredStream> stored(kStreams, StoredStream(formats));
     std::vector<StreamLog> logs;
+    std::vector<WindowSelections> window;
     for (int s = 0; s < kStreams; ++s) logs.push_back(random_stream(random, {}));
+    for (StreamLog& log : logs) {
+      for (int query = 0; query < 8; ++query) {
+        for (GroupId group = 0; group < 5; ++group) {
+          if (random.below(2) == 0) log.window_asked.push_back(group);
+        }
+        log.window_begin.push_back(std::ssize(log.window_asked));
+      }
+      window.push_back({log.window_begin, log.window_asked});
+    }
+    const std::unique_ptr<Layout> layout =
+        Chosen<Layout>::parse(ConfigNode::parse(GetParam(), "test.json"))
+            .make({.streams = kStreams, .entry_bytes = 7, .max_tokens = 100, .window = window});
     std::vector<bool> written(100000);
+    const auto mark = [&](const LayoutTraffic& traffic) {
+      for (const Extent& write : traffic.writes) {
+        EXPECT_LE(write.end(), layout->region_bytes());
+        for (std::uint64_t byte = write.offset; byte < write.end(); ++byte) written[byte] = true;
+      }
+    };
     for (std::int64_t segment = 0; segment <= 60; ++segment) {
       for (std::int32_t s = 0; s < kStreams; ++s) {
         StoredStream& stream = stored[static_cast<std::size_t>(s)];
@@ -158,13 +178,13 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
           stream.on_event(event);
           LayoutTraffic traffic;
           layout->on_event(s, event, stream, traffic);
-          for (const Extent& write : traffic.writes) {
-            EXPECT_LE(write.end(), layout->region_bytes());
-            for (std::uint64_t byte = write.offset; byte < write.end(); ++byte) {
-              written[byte] = true;
-            }
-          }
+          mark(traffic);
         });
+      }
+      for (std::int32_t s = 0; segment == 0 && s < kStreams; ++s) {
+        LayoutTraffic traffic;
+        layout->end_prompt(s, stored[static_cast<std::size_t>(s)], traffic);
+        mark(traffic);
       }
       std::map<std::uint64_t, std::pair<std::int32_t, GroupId>> owner;
       for (std::int32_t s = 0; s < kStreams; ++s) {

@@ -1,0 +1,69 @@
+#include "policies/group_statistics.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/log_builder.hpp"
+#include "tests/support/random_layer.hpp"
+
+namespace kvreplay {
+namespace {
+
+TEST(GroupStatistics, VarianceIsTheMeanSquaredDistanceOfMembersAtTheEnd) {
+  const std::vector<float> values{0, 4, 10, 1, 7, 100};
+  std::vector<Half> keys;
+  for (const float value : values) keys.push_back(to_half(value));
+  const HalfTensor tensor{keys.data(), 1, 6, 1, 6};
+  // Ends as {0, 4}, {10, 7} and {1}; 100 is in memory.
+  const StreamLog log = StreamBuilder()
+                            .create({0, 1, 3})
+                            .create({2})
+                            .ask({0})
+                            .append(1, {4})
+                            .ask({})
+                            .split(0, {3})
+                            .buffer({5})
+                            .log();
+  const Mean variance = group_variance(log, {tensor, tensor});
+  EXPECT_EQ(variance.count, 5);
+  EXPECT_NEAR(variance.sum, 2 * 4 + 2 * 2.25 + 0, 1e-9);
+  EXPECT_NEAR(variance.value(), 12.5 / 5, 1e-9);
+}
+
+TEST(GroupStatistics, AnUpdatedGroupIsSelectedWithinSoManySteps) {
+  const StreamLog log = StreamBuilder()
+                            .create({0, 1})
+                            .create({2, 3})
+                            .ask({1})
+                            .append(0, {4})
+                            .ask({1})
+                            .ask({0})
+                            .split(0, {1})
+                            .ask({1, 2})
+                            .append(1, {5})
+                            .ask({})
+                            .log();
+  // Updates: 0 at step 0, asked for two steps later; 0 and 2 at step 2: never, and one step later;
+  // 1 at step 3: never.
+  const std::vector<std::int64_t> within{1, 2, 4};
+  const std::vector<Mean> means = selected_after_update(log, within);
+  EXPECT_EQ(means[0].count, 4);
+  EXPECT_EQ(means[0].sum, 1);
+  EXPECT_EQ(means[1].count, 3);
+  EXPECT_EQ(means[1].sum, 2);
+  EXPECT_EQ(means[2].count, 1);
+  EXPECT_EQ(means[2].value(), 1);
+  // Of {1} one, of {0} none, of {1, 2} none.
+  const Mean reused = reused_groups(log);
+  EXPECT_EQ(reused.count, 4);
+  EXPECT_EQ(reused.sum, 1);
+}
+
+TEST(GroupStatistics, ReadLengthIsTheMeanOfRanges) {
+  LayerPlan plan;
+  EXPECT_EQ(read_length(plan).value(), 0);
+  plan.reads = {{0, 10}, {100, 50}};
+  EXPECT_EQ(read_length(plan).value(), 30);
+}
+
+}  // namespace
+}  // namespace kvreplay
