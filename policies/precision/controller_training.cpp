@@ -91,6 +91,8 @@ void add_errors(const TraceLayer& layer, std::int64_t kv_head, std::int64_t quer
          q += options.query_stride) {
       const std::int64_t n = layer.query_start + q + 1;
       const auto seen = static_cast<std::size_t>(n);
+      const auto distant =
+          static_cast<std::size_t>(std::max<std::int64_t>(n - options.distance_tokens, 0));
       kernels::to_float(layer.queries.row(h, q), query.data(), dim);
       kernels::attend(query.data(), layer.keys.head(kv_head), layer.values.head(kv_head),
                       std::span(all).first(seen), dim, scale, weights.data(), output.data());
@@ -99,7 +101,7 @@ void add_errors(const TraceLayer& layer, std::int64_t kv_head, std::int64_t quer
       if (output_norm == 0) continue;
       for (std::size_t c = 0; c < losses.size(); ++c) {
         kernels::score(query.data(), 1, losses[c].key.data(), n, dim, shift.data(), n);
-        for (std::size_t t = 0; t < seen; ++t) {
+        for (std::size_t t = 0; t < distant; ++t) {
           const double moved = static_cast<double>(scale) * shift[t];
           const double distance = std::max(value_norm[t] - 2.0 * along[t] + output_norm, 0.0);
           sums.error[t][c] +=
@@ -107,7 +109,7 @@ void add_errors(const TraceLayer& layer, std::int64_t kv_head, std::int64_t quer
               std::sqrt((losses[c].value_square[t] + moved * moved * distance) / output_norm);
         }
       }
-      for (std::size_t t = 0; t < seen; ++t) ++sums.count[t];
+      for (std::size_t t = 0; t < distant; ++t) ++sums.count[t];
     }
   }
 }
@@ -254,8 +256,8 @@ std::vector<ControllerSample> controller_samples(const TraceReader& trace,
   const TraceTokenFeatures source(trace);
   const TokenFeatures& features = source.features();
   std::vector<ControllerSample> samples;
-  for (std::size_t t = 0; t < tokens; ++t) {
-    if (sums.count[t] == 0) continue;
+  const auto first = static_cast<std::size_t>(trace.load_layer(0).query_start);
+  for (std::size_t t = first; t < tokens && sums.count[t] > 0; ++t) {
     ControllerSample sample{.features = features.rows[t]};
     for (std::size_t c = 0; c < sample.error.size(); ++c) {
       sample.error[c] = sums.error[t][c] / static_cast<double>(sums.count[t]);
@@ -391,6 +393,7 @@ std::string TrainedController::report(const std::string& trace_sha256,
   json["trace_sha256"] = trace_sha256;
   json["label_tolerance"] = labelling.tolerance;
   json["label_query_stride"] = labelling.query_stride;
+  json["label_distance_tokens"] = labelling.distance_tokens;
   json["alpha"] = options.alpha;
   json["beta"] = options.beta;
   json["gamma"] = options.gamma;

@@ -20,12 +20,17 @@ struct ControllerSample {
 
 struct LabelOptions {
   std::int64_t group_channels = 32;
-  /// Largest error that a label accepts. Ours; the paper does not say how labels are made.
-  double tolerance = 0.1;
-  std::int64_t query_stride = 16;  ///< every so many recorded queries are looked at
+  /// Largest error that a label accepts. The paper does not say how labels are made. Ours: errors
+  /// of n tokens that are independent add up to about tolerance / sqrt(n) of the output.
+  double tolerance = 1;
+  std::int64_t query_stride = 4;  ///< every so many recorded queries are looked at
+  /// How much later than the token a query is at least: the nearest tokens are important to every
+  /// query, whatever they are. Ours.
+  std::int64_t distance_tokens = 128;
 };
 
-/// A sample for each of the trace's tokens that a sampled query sees. The error of token t at a
+/// A sample for each token that has a recorded query of its own (the features need it) and that a
+/// sampled query sees from the distance. The error of token t at a
 /// width is the first-order change of the attention output when t alone is quantised,
 ///   n w_t sqrt(|dv|^2 + (scale q . dk)^2 |v_t - o|^2) / |o|,
 /// mean over recorded layers, query heads and sampled queries; w_t is t's attention weight among

@@ -24,7 +24,8 @@ std::vector<double> rarity(std::span<const std::int32_t> ids) {
   return result;
 }
 
-/// Variance of each token's row of attention in the last recorded layer, mean over query heads.
+/// n times the variance of each token's row of n weights in the last recorded layer, mean over
+/// query heads.
 std::vector<double> attention_variance(const TraceReader& trace) {
   const TraceInfo& info = trace.info();
   const TraceLayer layer = trace.load_layer(std::ssize(info.recorded_layers) - 1);
@@ -45,9 +46,8 @@ std::vector<double> attention_variance(const TraceReader& trace) {
         const double weight = weights[static_cast<std::size_t>(i)];
         squares += weight * weight;
       }
-      // A row sums to 1, so its mean is 1 / n.
-      const auto n = static_cast<double>(t + 1);
-      sum += squares / n - 1 / (n * n);
+      // n Var(row): a row of n weights sums to 1, so its mean is 1 / n.
+      sum += squares - 1 / static_cast<double>(t + 1);
     }
     result[static_cast<std::size_t>(t)] = sum / static_cast<double>(info.query_heads);
     if (t < info.prompt_tokens) prompt_sum += result[static_cast<std::size_t>(t)];

@@ -33,9 +33,11 @@ class TokenFeatureSource {
 /// - rarity: -ln((c + 1) / (N + U + 1)), where c of the N tokens before this one were the same
 /// token
 ///   and U of them distinct;
-/// - attention variance: of the token's own row of attention in the last recorded layer, mean over
-///   query heads. Ours: the paper takes the whole matrix, which is one number a prefix. Prompt
-///   tokens before the first recorded query get the mean of the prompt's recorded rows;
+/// - attention variance: of the token's own row of attention in the last recorded layer, times the
+///   row's length n, mean over query heads. Ours: the paper takes the variance of the whole matrix,
+///   one number a prefix; without n it would fall with the prefix's length, and a controller would
+///   not serve another one. Prompt tokens before the first recorded query get the mean of the
+///   prompt's recorded rows;
 /// - confidence: the largest next-token probability, as recorded. Ours: the paper gives no formula.
 class TraceTokenFeatures final : public TokenFeatureSource {
  public:

@@ -240,7 +240,7 @@ TEST(TokenFeatures, AgreeWithASlowReference) {
       }
       const auto n = static_cast<double>(p.size());
       for (const double x : p) {
-        variance += std::pow(x / sum - 1 / n, 2) / n / static_cast<double>(shape.query_heads);
+        variance += std::pow(x / sum - 1 / n, 2) / static_cast<double>(shape.query_heads);
       }
     }
     EXPECT_NEAR(features.rows[t][2], variance, 1e-5 * variance + 1e-9);
@@ -256,8 +256,9 @@ TEST(ControllerSamples, NarrowerWidthsHaveLargerErrorsAndLabelsFollow) {
   const TraceReader trace(file);
   LabelOptions options;
   options.query_stride = 4;
+  options.distance_tokens = 8;
   const std::vector<ControllerSample> samples = controller_samples(trace, options);
-  ASSERT_EQ(samples.size(), 128u);
+  ASSERT_EQ(samples.size(), 40u) << "tokens from the first query on, up to 8 before the last one";
   for (const ControllerSample& sample : samples) {
     EXPECT_GT(sample.error[0], sample.error[1]);
     EXPECT_GT(sample.error[1], sample.error[2]);
@@ -280,13 +281,15 @@ TEST(ControllerSamples, TheErrorIsThatOfTheAttentionOutput) {
   const TraceReader trace(file);
   LabelOptions options;
   options.query_stride = 10;
+  options.distance_tokens = 0;
   const std::vector<ControllerSample> samples = controller_samples(trace, options);
 
   const TraceLayer layer = trace.load_layer(0);
   constexpr std::size_t kEight = 2;
   double total = 0;
   double expected = 0;
-  for (std::int64_t token = 0; token < 50; ++token) {
+  for (std::int64_t token = layer.query_start; token < layer.query_start + 10; ++token) {
+    const ControllerSample& sample = samples[static_cast<std::size_t>(token - layer.query_start)];
     std::vector<Half> key(layer.keys.row(0, token), layer.keys.row(0, token) + 32);
     std::vector<Half> value(layer.values.row(0, token), layer.values.row(0, token) + 32);
     kernels::int_round_trip(key.data(), 32, 1, 8, key.data());
@@ -330,13 +333,12 @@ TEST(ControllerSamples, TheErrorIsThatOfTheAttentionOutput) {
         ++count;
       }
     }
-    total += samples[static_cast<std::size_t>(token)].error[kEight];
+    total += sample.error[kEight];
     expected += error / count;
     // The cross term of the two changes is left out: a token may differ, the mean hardly.
-    EXPECT_NEAR(samples[static_cast<std::size_t>(token)].error[kEight], error / count,
-                0.5 * error / count);
+    EXPECT_NEAR(sample.error[kEight], error / count, 0.5 * error / count);
   }
-  EXPECT_NEAR(total, expected, 0.05 * expected);
+  EXPECT_NEAR(total, expected, 0.1 * expected);
 }
 
 }  // namespace
