@@ -7,26 +7,32 @@
 namespace kvreplay {
 namespace {
 
-/// A held group is either among the recently updated or ranked for eviction.
+/// A held group is either among the recently updated or ranked for eviction: by size and, of
+/// equals, last use; or by the step of its last use and, of equals, size.
 class ClusterAligned final : public BoundedCache {
  public:
   ClusterAligned(const Arguments& arguments, const Context& context)
       : BoundedCache(arguments, context),
         reserved_(capacity().share(arguments.real("updated_share"))),
+        by_step_(arguments.text("order") == "step"),
         last_use_(context.streams, 0),
         updated_(context.streams, 1),
         ranking_(context.streams) {}
 
+  void end_step() override {
+    if (by_step_) ++now_;
+  }
+
  private:
-  using Rank = std::pair<std::int64_t, std::int64_t>;  // minus the size in bytes, the last use
+  using Rank = std::pair<std::int64_t, std::int64_t>;  // the lowest goes first
 
   void on_hit(GroupKey key) override {
-    last_use_.set(key, ++now_);
+    use(key);
     if (ranking_.contains(key)) ranking_.update(key, rank(key));
   }
   void on_newcomer(GroupKey, std::int64_t, bool asked) override { is_update_ = !asked; }
   void insert(GroupKey key, std::int64_t weight) override {
-    last_use_.set(key, ++now_);
+    use(key);
     if (is_update_) {
       protect(key, weight);
     } else {
@@ -40,7 +46,14 @@ class ClusterAligned final : public BoundedCache {
     protect(key, weight);
   }
 
-  [[nodiscard]] Rank rank(GroupKey key) const { return {-bytes_of(key), last_use_.get(key)}; }
+  [[nodiscard]] Rank rank(GroupKey key) const {
+    const Rank by_size{-bytes_of(key), last_use_.get(key)};
+    return by_step_ ? Rank{by_size.second, by_size.first} : by_size;
+  }
+  void use(GroupKey key) {
+    if (!by_step_) ++now_;
+    last_use_.set(key, now_);
+  }
   void leave(GroupKey key) {
     if (ranking_.contains(key)) {
       ranking_.erase(key);
@@ -57,7 +70,8 @@ class ClusterAligned final : public BoundedCache {
   }
 
   std::int64_t reserved_;
-  std::int64_t now_ = 0;
+  bool by_step_;
+  std::int64_t now_ = 0;    // counts steps or uses
   bool is_update_ = false;  // the newcomer
   KeyMap<std::int64_t> last_use_;
   GroupQueues updated_;
@@ -67,10 +81,14 @@ class ClusterAligned final : public BoundedCache {
 const Registered<Cache> kClusterAligned({
     .name = "cluster_aligned",
     .help = "evicts large clusters before small ones, except the most recently updated",
-    .source = "DynaKV 5, cache replacement; the share and the order (size, last use) are ours",
+    .source = "DynaKV 5, cache replacement; the share and both orders are ours",
     .parameters = capacity_and({real_parameter("updated_share", "", 0.2, {0, 1},
                                                "of the capacity, for the clusters appended to or "
-                                               "split most recently, whatever their size")}),
+                                               "split most recently, whatever their size"),
+                                choice_parameter("order", {"size", "step"}, "size",
+                                                 "size: the largest goes first, of equals the one "
+                                                 "used longest ago; step: the one last used in the "
+                                                 "earliest step, of equals the largest")}),
     .make = make_cache<ClusterAligned>,
 });
 

@@ -124,6 +124,23 @@ TEST(Caches, ClusterAlignedEvictsLargeOnesButNotTheLatelyUpdated) {
   EXPECT_TRUE(cache->contains({0, 0}));
 }
 
+TEST(Caches, ClusterAlignedByStepEvictsTheLargestOfThoseUnusedForLongest) {
+  const std::unique_ptr<Cache> cache =
+      make_cache(bounded("cluster_aligned", "bytes", 60, R"(, "order": "step")"));
+  for (const auto& [group, bytes] : {std::pair(0, 10), std::pair(1, 30), std::pair(2, 20)}) {
+    EXPECT_FALSE(cache->access({{0, group}, bytes, {}}));
+  }
+  cache->end_step();
+  EXPECT_TRUE(cache->access({{0, 0}, 10, {}}));
+  EXPECT_FALSE(cache->access({{0, 3}, 50, {}})) << "1 and 2 make room, 0 is of this step";
+  EXPECT_TRUE(cache->contains({0, 0}));
+  EXPECT_EQ(cache->used_bytes(), 60);
+  cache->end_step();
+  EXPECT_FALSE(cache->access({{0, 4}, 5, {}})) << "of 0 and 3 the larger one goes";
+  EXPECT_TRUE(cache->contains({0, 0}));
+  EXPECT_FALSE(cache->contains({0, 3}));
+}
+
 TEST(Caches, CapacityIsOneOfGroupsAndBytes) {
   for (const std::string& name : kBounded) {
     EXPECT_THAT(user_error_of([&] { (void)make_cache(R"({"part": ")" + name + R"("})"); }),
