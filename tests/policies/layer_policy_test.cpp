@@ -38,7 +38,24 @@ constexpr const char* kClusters =
 constexpr const char* kTokens =
     R"({"stream": {}, "grouping": {"part": "token"}, "scoring": {"part": "exact"},
         "selection": {"part": "token_budget", "budget_tokens": 12}})";
-constexpr std::array kAll{kFull, kPages, kJointPages, kClusters, kTokens};
+constexpr const char* kPartial =
+    R"({"grouping": {"part": "token"}, "scoring": {"part": "partial", "ratio": 0.3},
+        "selection": {"part": "threshold", "alpha": 0.5, "budget_tokens": 12}})";
+constexpr const char* kCodes =
+    R"({"stream": {"sink_tokens": 3, "recent_tokens": 5},
+        "grouping": {"part": "token"},
+        "scoring": {"part": "product_quantisation", "code_bits": 3},
+        "selection": {"part": "top_groups", "budget_tokens": 12}})";
+constexpr const char* kChunks =
+    R"({"grouping": {"part": "chunks", "chunk_tokens": 4, "outlier_chunks": 2, "local_chunks": 1},
+        "scoring": {"part": "centroid", "heads": "max_softmax"},
+        "selection": {"part": "top_groups", "budget_tokens": 12},
+        "precision": {"part": "low_rank_keys", "rank": 8, "keys": "post_rope"}})";
+constexpr const char* kLatest =
+    R"({"grouping": {"part": "page", "group_tokens": 4}, "scoring": {"part": "recency"},
+        "selection": {"part": "top_groups", "budget_tokens": 12}})";
+constexpr std::array kAll{kFull,    kPages, kJointPages, kClusters, kTokens,
+                          kPartial, kCodes, kChunks,     kLatest};
 
 TEST(LayerPolicy, FullAttentionIsExact) {
   const RandomLayer layer(50, 12);
