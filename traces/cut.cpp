@@ -125,9 +125,13 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
     if (queries.ahead) {
       copy_rows(writer, index, LayerTensor::kQueryAhead, layer.queries_ahead, begin, end);
     }
+    const auto added = options.adapters.find(layer.layer);
+    std::map<std::string, Adapter> adapters;
+    if (added != options.adapters.end()) adapters = added->second;
     for (const std::string& name : source.adapter_names(indices[i])) {
-      writer.write_adapter(index, name, *source.load_adapter(indices[i], name));
+      if (!adapters.contains(name)) adapters[name] = *source.load_adapter(indices[i], name);
     }
+    for (const auto& [name, adapter] : adapters) writer.write_adapter(index, name, adapter);
   }
   writer.finish();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct CutOptions {
   std::optional<std::int64_t> prompt_tokens = std::nullopt;
   /// None: up to the source's end.
   std::optional<std::int64_t> decode_tokens = std::nullopt;
+  /// By the model's layer number and by name: stand beside the source's, or in their place where
+  /// the name is the same.
+  std::map<std::int64_t, std::map<std::string, Adapter>> adapters = {};
 };
 
 /// Writes a smaller trace to `out`: the layers named, the tokens from window_start on, and the

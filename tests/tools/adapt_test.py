@@ -19,7 +19,8 @@ class Adapt(ProgramTest):
         cls.experiment = cls.folder / "loki.json"
         cls.experiment.write_text(json.dumps({
             "title": "adapted", "trace": "adapted.kvtrace.h5", "system": ["loki", "infinigen"],
-            "model": "smollm2-135m", "platform": "orin_agx", "device": "nvme_jetson"}))
+            "model": "smollm2-135m", "platform": "orin_agx", "device": "nvme_jetson", "batch": 1,
+            "warm_up_steps": 2}))
 
     def run_adapted(self, source):
         (self.folder / "adapted.kvtrace.h5").unlink(missing_ok=True)

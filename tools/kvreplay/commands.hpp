@@ -14,5 +14,6 @@ void add_explain(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
+void add_adapt(CLI::App& program);
 
 }  // namespace kvreplay

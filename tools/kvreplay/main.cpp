@@ -54,6 +54,7 @@ int run(int argc, char** argv) {
   add_inspect(program);
   add_verify(program);
   add_cut(program);
+  add_adapt(program);
 
   try {
     program.parse(argc, argv);

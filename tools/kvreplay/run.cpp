@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/adapt.hpp"
 #include "sim/experiment.hpp"
 #include "sim/replay.hpp"
 #include "sim/results.hpp"
@@ -39,6 +40,13 @@ void run_experiment(RunOptions options) {
   if (options.steps > 0) options.sets.push_back("steps=" + std::to_string(options.steps));
   const std::string file = configs.file("experiments", options.experiment, {});
   const Experiment experiment = Experiment::load(file, options.sets, configs);
+  for (const std::string& trace : experiment.traces) {
+    const std::vector<std::string> own = adapters_of_own_text(TraceReader(trace));
+    if (own.empty()) continue;
+    std::cerr << "kvreplay: warning: " << trace << ": adapters " << join(own)
+              << " were made from the very text that is replayed; what they predict looks better "
+                 "than it would on another text\n";
+  }
 
   ResultFolder folder = options.out.empty() ? ResultFolder::numbered("results/" + experiment.name)
                                             : ResultFolder::at(options.out);

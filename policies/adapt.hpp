@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+struct AdaptOptions {
+  std::int64_t rank = 48;  ///< columns of joint_lowrank; a system takes the first of them
+};
+
+/// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
+///
+///   joint_lowrank [kv_heads * head_dim, rank]           leading right singular vectors of the keys
+///                                                       of all heads, side by side (KVSwap)
+///   head_pca      [kv_heads, head_dim, head_dim]        principal components of each head's keys,
+///                                                       by falling variance (Loki)
+///   head_skew     [kv_heads, head_dim, head_dim]        right singular vectors of the queries that
+///                                                       read each KV head, in ascending order of
+///                                                       s_q s_k (InfiniGen): both lists of
+///                                                       singular values fall, so this is the
+///                                                       reverse order
+///
+/// Vectors are columns: a row vector k becomes k P. A rank beyond kv_heads * head_dim is a
+/// UserError.
+[[nodiscard]] std::map<std::string, Adapter> make_adapters(const TraceReader& trace,
+                                                           std::int64_t index,
+                                                           const AdaptOptions& options);
+
+/// Writes a copy of `to` whose adapters are made from `from`, a recording of the same model on
+/// another text that holds all of its layers. Each says which text it came from. UserError where
+/// the two do not fit.
+void adapt_trace(const TraceReader& from, const TraceReader& to, const AdaptOptions& options,
+                 const std::string& out);
+
+/// The adapters, at any layer, that were made from the trace's own text; sorted.
+[[nodiscard]] std::vector<std::string> adapters_of_own_text(const TraceReader& trace);
+
+}  // namespace kvreplay

@@ -1,0 +1,48 @@
+#include "policies/adapt.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+
+void add_adapt(CLI::App& program) {
+  struct Options {
+    std::string from;
+    std::string to;
+    std::string out;
+    AdaptOptions adapt;
+  };
+  CLI::App* command = program.add_subcommand(
+      "adapt", "Make low-rank, PCA and skew matrices from one text and store them with another");
+  auto options = std::make_shared<Options>();
+  command
+      ->add_option("FROM", options->from,
+                   "A .kvtrace.h5 file of the same model on another text, with all layers of TO")
+      ->required()
+      ->type_name("");
+  command->add_option("TO", options->to, "The .kvtrace.h5 file to be replayed")
+      ->required()
+      ->type_name("");
+  command->add_option("OUT", options->out, "The trace to write: TO with the matrices")
+      ->required()
+      ->type_name("");
+  command->add_option("--rank", options->adapt.rank, "Columns of joint_lowrank")
+      ->type_name("N")
+      ->capture_default_str();
+  command->footer(
+      "Example:\n  kvreplay adapt letters.kvtrace.h5 story.kvtrace.h5 adapted.kvtrace.h5");
+  command->callback([options] {
+    adapt_trace(TraceReader(options->from), TraceReader(options->to), options->adapt, options->out);
+    if (!adapters_of_own_text(TraceReader(options->out)).empty()) {
+      std::cerr << "kvreplay: warning: both traces are of the same text; what the matrices predict "
+                   "looks better than it would on another text\n";
+    }
+    std::cerr << "kvreplay: wrote " << options->out << '\n';
+  });
+}
+
+}  // namespace kvreplay
