@@ -95,6 +95,15 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return step_mean(c, &StepTiming::write_bytes); }},
       {"write_requests_per_step", "write commands a step",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_requests); }},
+      {"moved_bytes_per_step", "bytes a step that the layout reads only to write them elsewhere",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.moved_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       }},
+      {"flash_region_bytes", "flash that the layouts take",
+       [=](const Cell& c) { return count(c.timing.region_bytes); }},
+      {"flash_live_bytes", "of it, entries of groups when the recording ends",
+       [=](const Cell& c) { return count(c.timing.live_bytes); }},
       {"prompt_written_bytes", "bytes of the prompt's entries written before the first step",
        [=](const Cell& c) { return count(c.timing.prompt_write_bytes); }},
       {"read_amplification", "bytes sensed in flash / bytes of entries missed in the cache",

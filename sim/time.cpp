@@ -103,6 +103,8 @@ class StepTimer {
           offset += aligned(static_cast<std::uint64_t>(layer.plan->index_bytes));
         }
         timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->prompt_write_bytes);
+        timing_.region_bytes += static_cast<std::int64_t>(layer.plan->region_bytes);
+        timing_.live_bytes += static_cast<std::int64_t>(layer.plan->live_bytes);
       }
     }
   }
@@ -194,6 +196,7 @@ class StepTimer {
     timing_.asked_bytes += plan.asked_bytes[at];
     timing_.hit_bytes += plan.hit_bytes[at];
     timing_.missed_bytes += plan.missed_bytes[at];
+    timing_.moved_bytes += plan.moved_bytes[at];
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
     for (const Extent& read : plan.reads_at(step)) {
       reads_.push_back({region + read.offset, read.bytes});

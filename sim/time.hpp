@@ -58,6 +58,9 @@ struct Timing {
   std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
   double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
+  std::int64_t moved_bytes = 0;         ///< over the timed steps: LayerPlan::moved_bytes
+  std::int64_t region_bytes = 0;        ///< of the batch: flash that the layouts take
+  std::int64_t live_bytes = 0;          ///< of it, entries of groups when the plan ends
   DramUse dram;
 };
 
