@@ -1,0 +1,227 @@
+#include "devices/real/probe.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/random.hpp"
+
+namespace kvreplay {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+/// Request `index` of a point: a function of the index alone, so that all engines do the same.
+class PointRequests {
+ public:
+  PointRequests(const ProbePoint& point, std::uint64_t target_bytes, std::uint64_t seed)
+      : point_(point), places_(target_bytes / point.bytes), seed_(seed) {}
+
+  [[nodiscard]] IoRequest operator()(std::uint64_t index) const {
+    Random random(Random::derive(seed_, index));
+    const bool write = random.uniform() < point_.write_share;
+    const std::uint64_t place =
+        point_.pattern == Pattern::kRandom ? random.below(places_) : index % places_;
+    return {{place * point_.bytes, point_.bytes, write}, index % point_.depth * point_.bytes};
+  }
+
+ private:
+  const ProbePoint& point_;
+  const std::uint64_t places_;
+  const std::uint64_t seed_;
+};
+
+void summarise_point(ProbePoint& point, std::span<const IoCompletion> completions) {
+  const auto measured = completions.subspan(point.depth, completions.size() - 2 * point.depth);
+  point.seconds = static_cast<double>(measured.back().completed_ns -
+                                      completions[point.depth - 1].completed_ns) *
+                  1e-9;
+  point.iops = static_cast<double>(measured.size()) / point.seconds;
+  point.mb_s = point.iops * point.bytes * 1e-6;
+  std::vector<std::int64_t> all;
+  std::array<std::vector<std::int64_t>, 2> by_direction;
+  for (const IoCompletion& completion : measured) {
+    const std::int64_t latency = completion.completed_ns - completion.submitted_ns;
+    all.push_back(latency);
+    by_direction[completion.write ? 1 : 0].push_back(latency);
+  }
+  point.latency = summarise(std::move(all));
+  if (by_direction[0].empty() || by_direction[1].empty()) return;
+  point.read_latency = summarise(std::move(by_direction[0]));
+  point.write_latency = summarise(std::move(by_direction[1]));
+}
+
+Json latency_json(const LatencySummary& latency) {
+  return {{"requests", latency.requests}, {"mean_us", latency.mean_us}, {"p50_us", latency.p50_us},
+          {"p90_us", latency.p90_us},     {"p95_us", latency.p95_us},   {"p99_us", latency.p99_us},
+          {"p999_us", latency.p999_us},   {"max_us", latency.max_us}};
+}
+
+Json point_json(const ProbePoint& point) {
+  Json json{{"pattern", to_text(point.pattern)},
+            {"write_share", point.write_share},
+            {"bytes", point.bytes},
+            {"depth", point.depth},
+            {"seconds", point.seconds},
+            {"iops", point.iops},
+            {"mb_s", point.mb_s}};
+  json.update(latency_json(point.latency));
+  if (point.read_latency) json["reads"] = latency_json(*point.read_latency);
+  if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
+  return json;
+}
+
+Json temperatures_json(const std::vector<Temperature>& temperatures) {
+  Json json = Json::array();
+  for (const auto& [zone, celsius] : temperatures) {
+    json.push_back({{"zone", zone}, {"celsius", celsius}});
+  }
+  return json;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+std::string to_text(Pattern pattern) {
+  return pattern == Pattern::kRandom ? "random" : "sequential";
+}
+
+bool ProbeGrid::writes() const {
+  return std::any_of(write_shares.begin(), write_shares.end(), [](double s) { return s > 0; });
+}
+
+std::uint32_t ProbeGrid::greatest_depth() const {
+  return *std::max_element(depths.begin(), depths.end());
+}
+
+std::size_t ProbeGrid::memory_bytes() const {
+  return std::size_t{greatest_depth()} * *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+}
+
+LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
+  LatencySummary summary;
+  summary.requests = latencies_ns.size();
+  if (latencies_ns.empty()) return summary;
+  std::sort(latencies_ns.begin(), latencies_ns.end());
+  const auto count = static_cast<double>(latencies_ns.size());
+  double sum = 0;
+  for (const std::int64_t latency : latencies_ns) sum += static_cast<double>(latency);
+  // In tenths of a percent, because 0.999 * 1000 is more than 999 in binary.
+  const auto percentile_us = [&](std::size_t tenths) {
+    const std::size_t rank = (latencies_ns.size() * tenths + 999) / 1000;
+    return static_cast<double>(latencies_ns[rank - 1]) * 1e-3;
+  };
+  summary.mean_us = sum / count * 1e-3;
+  summary.p50_us = percentile_us(500);
+  summary.p90_us = percentile_us(900);
+  summary.p95_us = percentile_us(950);
+  summary.p99_us = percentile_us(990);
+  summary.p999_us = percentile_us(999);
+  summary.max_us = percentile_us(1000);
+  return summary;
+}
+
+ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
+                  const std::atomic<bool>& stop, Progress& progress) {
+  for (const std::uint32_t bytes : grid.sizes_bytes) {
+    target.check({0, bytes, false});
+    if (grid.writes()) target.check({0, bytes, true});
+  }
+  ProbeResult result;
+  result.temperatures_before = temperatures();
+  for (const Pattern pattern : grid.patterns) {
+    for (const double write_share : grid.write_shares) {
+      for (const std::uint32_t bytes : grid.sizes_bytes) {
+        for (const std::uint32_t depth : grid.depths) {
+          ProbePoint point{
+              .pattern = pattern, .write_share = write_share, .bytes = bytes, .depth = depth};
+          const PointRequests requests(point, target.size_bytes(), grid.seed);
+          // Enough to fill the queue, measure, and drain it, however slow the device.
+          const std::uint64_t least = 3 * std::uint64_t{depth} + 8;
+          const std::int64_t deadline =
+              monotonic_ns() + static_cast<std::int64_t>(grid.seconds * 1e9);
+          const IoReport report = engine.run(
+              [&](std::uint64_t index) -> std::optional<IoRequest> {
+                if (stop || (index >= least && monotonic_ns() >= deadline)) return std::nullopt;
+                return requests(index);
+              },
+              depth);
+          result.failure = report.failure;
+          result.interrupted = stop;
+          if (!result.partial()) {
+            summarise_point(point, report.completions);
+            result.points.push_back(std::move(point));
+            progress.advance();
+            continue;
+          }
+          result.temperatures_after = temperatures();
+          return result;
+        }
+      }
+    }
+  }
+  result.temperatures_after = temperatures();
+  return result;
+}
+
+void fill_random(std::span<std::byte> memory, std::uint64_t seed) {
+  Random random(seed);
+  for (std::size_t i = 0; i < memory.size(); i += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random.next();
+    std::memcpy(memory.data() + i, &word, std::min(sizeof word, memory.size() - i));
+  }
+}
+
+std::string probe_json(const ProbeResult& result, const ProbeGrid& grid, const BlockTarget& target,
+                       const EngineChoice& choice, const std::string& engine_notes,
+                       const std::string& program) {
+  const HostFacts host = host_facts();
+  Json json;
+  json["format"] = "kvreplay probe 1";
+  json["program"] = program;
+  json["time"] = utc_now();
+  json["partial"] = result.partial();
+  if (result.interrupted) json["ended_by"] = "interrupted";
+  if (result.failure) json["ended_by"] = result.failure->to_error(target).what();
+  json["target"] = {{"path", target.path()},
+                    {"kind", target.is_block_device() ? "block device" : "file"},
+                    {"file_system", file_system_of(target.path())},
+                    {"size_bytes", target.size_bytes()},
+                    {"free_bytes", nullptr},
+                    {"offset_alignment_bytes", target.alignment().offset_bytes},
+                    {"memory_alignment_bytes", target.alignment().memory_bytes},
+                    {"alignment_source", target.alignment().source},
+                    {"direct_io_proof", target.direct_io_proof()}};
+  if (const auto free = free_bytes(target.path())) json["target"]["free_bytes"] = *free;
+  json["host"] = {{"name", host.name},
+                  {"kernel", host.kernel},
+                  {"machine", host.machine},
+                  {"processors", host.processors},
+                  {"page_bytes", host.page_bytes},
+                  {"temperatures_before", temperatures_json(result.temperatures_before)},
+                  {"temperatures_after", temperatures_json(result.temperatures_after)}};
+  json["engine"] = {{"name", choice.name}, {"notes", engine_notes}, {"refused", Json::array()}};
+  for (const auto& [engine, reason] : choice.refused) {
+    json["engine"]["refused"].push_back({{"engine", engine}, {"reason", reason}});
+  }
+  json["seconds_a_point"] = grid.seconds;
+  json["seed"] = grid.seed;
+  json["points_wanted"] = grid.points();
+  json["points"] = Json::array();
+  for (const ProbePoint& point : result.points) json["points"].push_back(point_json(point));
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace kvreplay
