@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "policies/cache/oracle.hpp"
+
 namespace kvreplay {
 namespace {
 
@@ -133,6 +135,74 @@ class Listing {
   const std::vector<TargetStream>& streams_;
 };
 
+/// A group of which tokens have left.
+void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
+  if (stored.groups().live(key.group)) {
+    cache.resized(key, stored.group_bytes(key.group));
+  } else {
+    cache.erase(key);
+  }
+}
+
+/// What an event of stream `s`, whose state has taken it, means for a cache.
+void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
+  const GroupKey key{s, event.group};
+  switch (event.kind) {
+    case EventKind::kAppended:
+      cache.resized(key, stored.group_bytes(event.group));
+      break;
+    case EventKind::kSplit:
+      resize_or_erase(cache, key, stored);
+      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
+      break;
+    case EventKind::kEvicted:
+      if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
+      break;
+    case EventKind::kDissolved:
+      cache.erase(key);
+      break;
+    case EventKind::kReencoded:
+      for (const Token token : event.tokens) {
+        const GroupId group = stored.groups().group_of(token);
+        if (group != kNoGroup) cache.resized({s, group}, stored.group_bytes(group));
+      }
+      break;
+    case EventKind::kCreated:
+    case EventKind::kBuffered:
+    case EventKind::kSealed:
+    case EventKind::kLoaded:
+      break;
+  }
+}
+
+/// Counts what a cache alone finds, and nothing else.
+class HitCounter {
+ public:
+  HitCounter(const std::vector<TargetStream>& streams, Cache& cache)
+      : streams_(streams), cache_(cache) {}
+
+  void access(std::int64_t, std::int32_t s, GroupId group) {
+    const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
+    const std::int64_t bytes = stored.group_bytes(group);
+    if (cache_.access({{s, group}, bytes, stored.groups().members(group)})) hit_bytes_ += bytes;
+  }
+  void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
+    tell(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
+  }
+  void end_step(std::int64_t step) {
+    if (step < 0) return;
+    cache_.end_step();
+    hit_bytes_by_step.push_back(std::exchange(hit_bytes_, 0));
+  }
+
+  std::vector<std::int64_t> hit_bytes_by_step;
+
+ private:
+  const std::vector<TargetStream>& streams_;
+  Cache& cache_;
+  std::int64_t hit_bytes_ = 0;
+};
+
 class Placer {
  public:
   Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout,
@@ -161,7 +231,7 @@ class Placer {
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
     if (in_memory_) return;
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
-    update_cache(s, event, stored);
+    tell(cache_, s, event, stored);
     layout_.on_event(s, event, stored, traffic_);
   }
 
@@ -201,43 +271,6 @@ class Placer {
   }
 
  private:
-  void update_cache(std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
-    const GroupKey key{s, event.group};
-    switch (event.kind) {
-      case EventKind::kAppended:
-        cache_.resized(key, stored.group_bytes(event.group));
-        break;
-      case EventKind::kSplit:
-        resize_or_erase(key, stored);
-        cache_.split_off({s, event.other}, key, stored.group_bytes(event.other));
-        break;
-      case EventKind::kEvicted:
-        if (event.group != kNoGroup) resize_or_erase(key, stored);
-        break;
-      case EventKind::kDissolved:
-        cache_.erase(key);
-        break;
-      case EventKind::kReencoded:
-        for (const Token token : event.tokens) {
-          const GroupId group = stored.groups().group_of(token);
-          if (group != kNoGroup) cache_.resized({s, group}, stored.group_bytes(group));
-        }
-        break;
-      case EventKind::kCreated:
-      case EventKind::kBuffered:
-      case EventKind::kSealed:
-      case EventKind::kLoaded:
-        break;
-    }
-  }
-  void resize_or_erase(GroupKey key, const StoredStream& stored) {
-    if (stored.groups().live(key.group)) {
-      cache_.resized(key, stored.group_bytes(key.group));
-    } else {
-      cache_.erase(key);
-    }
-  }
-
   void finish_step() {
     std::int64_t moved_bytes = 0;
     for (const Extent& extent : traffic_.moved_reads) {
@@ -329,7 +362,8 @@ LayerPlan place_dense(const AccessLog& log, const LayerLog& layer, const KvShape
   plan.read_begin.assign(steps + 1, 0);
   plan.write_begin.assign(steps + 1, 0);
   for (auto* counts : {&plan.asked_bytes, &plan.hit_bytes, &plan.missed_bytes, &plan.asked_groups,
-                       &plan.hit_groups, &plan.moved_bytes, &plan.score_bytes, &plan.score_flops}) {
+                       &plan.hit_groups, &plan.best_hit_bytes, &plan.moved_bytes, &plan.score_bytes,
+                       &plan.score_flops}) {
     counts->assign(steps, 0);
   }
   for (std::int64_t step = 0; step < log.steps; ++step) {
@@ -338,6 +372,36 @@ LayerPlan place_dense(const AccessLog& log, const LayerLog& layer, const KvShape
   plan.entries_bytes =
       (log.prompt_tokens + log.steps) * format_bytes(log, target.kv_heads, target.head_dim).front();
   return plan;
+}
+
+/// Tells an oracle of all accesses to come.
+void know_future(Cache& cache, const AccessLog& log, const LayerLog& layer, const KvShape& target) {
+  std::vector<TargetStream> streams = target_streams(log, layer, target);
+  Listing listing(streams);
+  walk(streams, log.steps, listing);
+  std::vector<Access> future;
+  future.reserve(listing.accesses.size());
+  for (const TimedAccess& timed : listing.accesses) future.push_back(timed.access);
+  cache.know_future(future);
+}
+
+/// What the oracle with the cache's capacity would have found.
+void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>& cache,
+               const KvShape& target, LayerPlan& plan) {
+  std::vector<TargetStream> streams = target_streams(log, layer, target);
+  const Cache::Context context{
+      .streams = std::ssize(streams),
+      .entry_bytes = format_bytes(log, streams.front().kv_heads, target.head_dim).front()};
+  // Nothing is kept, or nothing is missed: no other cache differs.
+  if (plan.cache_bytes == 0 || cache.make(context)->holds_everything()) {
+    plan.best_hit_bytes = plan.hit_bytes;
+    return;
+  }
+  const std::unique_ptr<Cache> oracle = oracle_for(cache, plan.cache_bytes, context);
+  know_future(*oracle, log, layer, target);
+  HitCounter counter(streams, *oracle);
+  walk(streams, log.steps, counter);
+  plan.best_hit_bytes = std::move(counter.hit_bytes_by_step);
 }
 
 LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
@@ -362,21 +426,14 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
                         .max_tokens = log.prompt_tokens + log.steps,
                         .window = std::move(window)});
   plan.cache_paged = cache->paged_by_layer();
-  if (cache->needs_future()) {
-    std::vector<TargetStream> ahead = target_streams(log, layer, target);
-    Listing listing(ahead);
-    walk(ahead, log.steps, listing);
-    std::vector<Access> future;
-    future.reserve(listing.accesses.size());
-    for (const TimedAccess& timed : listing.accesses) future.push_back(timed.access);
-    cache->know_future(future);
-  }
+  if (cache->needs_future()) know_future(*cache, log, layer, target);
   walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
   if (plan.cache_paged) {
     // What is held after the last step is read by nobody.
     plan.cache_reads.resize(static_cast<std::size_t>(plan.cache_read_begin.back()));
   }
   add_compute(streams, log.steps, plan);
+  add_bound(log, layer, spec.cache, target, plan);
   return plan;
 }
 

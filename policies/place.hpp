@@ -56,6 +56,10 @@ struct LayerPlan {
   std::vector<std::int64_t> asked_bytes;
   std::vector<std::int64_t> hit_bytes;
   std::vector<std::int64_t> missed_bytes;
+  /// What belady with the cache's capacity would have hit: of groups of equal size, which do not
+  /// change, no cache that reads on demand hits more over all steps. With the peak of a cache that
+  /// has no capacity.
+  std::vector<std::int64_t> best_hit_bytes;
   std::vector<std::int64_t> asked_groups;
   std::vector<std::int64_t> hit_groups;
   std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere

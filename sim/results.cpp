@@ -83,6 +83,13 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return milliseconds(hidden_ns(c)); }, 1},
       {"read_bytes_per_step", "bytes a step that cross the link to the host",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
+      {"least_read_bytes_per_step",
+       "bytes of entries that the oracle of best_hit_rate leaves to read",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.least_read_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       },
+       0},
       {"read_requests_per_step", "read commands a step",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_requests); }, 0},
       {"mean_read_bytes", "bytes of a read command",
@@ -122,6 +129,12 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"hit_rate", "bytes of groups found in the cache / bytes of groups asked for",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.hit_bytes),
+                      static_cast<double>(c.timing.asked_bytes));
+       },
+       3},
+      {"best_hit_rate", "the same of an oracle with the cache's capacity",
+       [](const Cell& c) {
+         return ratio(static_cast<double>(c.timing.best_hit_bytes),
                       static_cast<double>(c.timing.asked_bytes));
        },
        3},

@@ -197,6 +197,9 @@ class StepTimer {
     timing_.hit_bytes += plan.hit_bytes[at];
     timing_.missed_bytes += plan.missed_bytes[at];
     timing_.moved_bytes += plan.moved_bytes[at];
+    timing_.best_hit_bytes += plan.best_hit_bytes[at];
+    timing_.least_read_bytes +=
+        plan.asked_bytes[at] - (plan.cache_paged ? 0 : plan.best_hit_bytes[at]);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
     for (const Extent& read : plan.reads_at(step)) {
       reads_.push_back({region + read.offset, read.bytes});

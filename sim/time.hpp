@@ -55,6 +55,8 @@ struct Timing {
   std::int64_t asked_bytes = 0;
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
+  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::best_hit_bytes
+  std::int64_t least_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
   std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
   double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -383,6 +384,87 @@ TEST(Place, FewestMissesAreBeladys) {
       EXPECT_LE(misses("belady"), misses(name)) << name;
     }
   }
+}
+
+/// Groups of one token each that never change, asked for at random: the recent ones more often.
+StreamLog unit_groups(Random& random, std::int64_t groups, std::int64_t steps) {
+  StreamBuilder builder;
+  for (Token token = 0; token < groups; ++token) builder.create({token});
+  std::vector<bool> before(static_cast<std::size_t>(groups), false);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::vector<GroupId> asked;
+    for (GroupId group = 0; group < groups; ++group) {
+      const auto at = static_cast<std::size_t>(group);
+      before[at] = random.below(10) < (before[at] ? 6U : 2U);
+      if (before[at]) asked.push_back(group);
+    }
+    builder.ask(asked);
+  }
+  return builder.log();
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), std::int64_t{0});
+}
+
+TEST(Place, NoCacheHitsMoreThanItsBound) {
+  const std::string parts[] = {R"("none")",
+                               R"("resident")",
+                               R"("last_steps", "steps": 1)",
+                               R"("last_steps", "steps": 3)",
+                               R"("fifo", "capacity_groups": 9)",
+                               R"("lru", "capacity_bytes": 320)",
+                               R"("lfu", "capacity_groups": 20)",
+                               R"("arc", "capacity_groups": 9)",
+                               R"("sieve", "capacity_groups": 9)",
+                               R"("s3_fifo", "capacity_groups": 15)",
+                               R"("cluster_aligned", "capacity_groups": 9)",
+                               R"("belady", "capacity_groups": 9)"};
+  Random random(9);
+  for (int trial = 0; trial < 10; ++trial) {
+    std::vector<StreamLog> streams;
+    for (int head = 0; head < 2; ++head) streams.push_back(unit_groups(random, 20, 60));
+    const AccessLog log = make_log(std::move(streams), 2, 2, 8, 20);
+    for (const std::string& part : parts) {
+      SCOPED_TRACE(part);
+      const LayerPlan plan =
+          place(log, parse("{\"part\": " + part + "}", "sequence"), recorded_shape(log)).layers[0];
+      EXPECT_LE(sum(plan.hit_bytes), sum(plan.best_hit_bytes));
+      EXPECT_LE(sum(plan.best_hit_bytes), sum(plan.asked_bytes));
+      if (part == R"("none")") {
+        EXPECT_EQ(sum(plan.best_hit_bytes), 0);
+      }
+      if (part == R"("resident")") {
+        EXPECT_EQ(plan.best_hit_bytes, plan.asked_bytes);
+      }
+      if (part.starts_with(R"("belady")")) {
+        EXPECT_EQ(plan.best_hit_bytes, plan.hit_bytes);
+      }
+    }
+  }
+}
+
+TEST(Place, TheBoundHasTheCachesCapacity) {
+  std::vector<StreamLog> streams;
+  streams.push_back(StreamBuilder()
+                        .create({0})
+                        .create({1})
+                        .create({2})
+                        .ask({0, 1})
+                        .ask({2})
+                        .ask({0, 1})
+                        .ask({0})
+                        .log());
+  const AccessLog log = make_log(std::move(streams), 1, 1, 4, 3);  // 16 bytes a group
+  const auto best = [&](const std::string& part) {
+    return place(log, parse("{\"part\": " + part + "}", "sequence"), recorded_shape(log))
+        .layers[0]
+        .best_hit_bytes;
+  };
+  EXPECT_THAT(best(R"("fifo", "capacity_groups": 1)"), ElementsAre(0, 0, 16, 16));
+  EXPECT_THAT(best(R"("fifo", "capacity_bytes": 32)"), ElementsAre(0, 0, 32, 16));
+  // It held two groups at most, and none of them was asked for in the next step but the last.
+  EXPECT_THAT(best(R"("last_steps", "steps": 1)"), ElementsAre(0, 0, 32, 16));
 }
 
 TEST(Place, ResolvedIsCanonical) {

@@ -41,6 +41,7 @@ inline void add_step(LayerPlan& layer, const std::vector<Extent>& reads,
   layer.write_begin.push_back(std::ssize(layer.writes));
   layer.asked_bytes.push_back(2 * bytes);
   layer.hit_bytes.push_back(bytes);
+  layer.best_hit_bytes.push_back(bytes);
   layer.missed_bytes.push_back(bytes);
   layer.asked_groups.push_back(2);
   layer.hit_groups.push_back(1);
