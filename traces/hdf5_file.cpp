@@ -130,7 +130,7 @@ constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16, Hdf5Type::k
                                Hdf5Type::kUint32, Hdf5Type::kInt64,  Hdf5Type::kUint64,
                                Hdf5Type::kHalf,   Hdf5Type::kFloat,  Hdf5Type::kDouble};
 
-std::size_t size_bytes(Hdf5Type type) {
+[[maybe_unused]] std::size_t size_bytes(Hdf5Type type) {  // in assertions
   switch (type) {
     case Hdf5Type::kUint8:
       return 1;
