@@ -102,7 +102,8 @@ class Source {
     for (const std::string& key : set.keys()) {
       const ConfigNode value = set.at(key);
       if (!is_role_key(key)) throw unknown_key(value.place(), key);
-      settings_.push_back({key, value.raw().dump(), value.place(), true});
+      const bool is_text = value.raw().is_string();
+      settings_.push_back({key, is_text ? value.text() : value.raw().dump(), value.place(), true});
     }
   }
 
@@ -154,38 +155,46 @@ struct NamedConfig {
   ConfigNode node;
 };
 
+/// What a setting may name in a config: a parameter, or the part of a role (no parameter).
+struct Target {
+  std::string path;
+  const Parameter* parameter = nullptr;
+};
+
 /// How settings reach into the configs of one kind.
 struct Kind {
   std::string member;  ///< of the experiment: "system"
   std::string folder;  ///< of configs/: "systems"
-  /// The paths that a setting may name in this config.
-  std::vector<std::string> (*paths)(const ConfigNode&);
+  std::vector<Target> (*targets)(const ConfigNode&);
   ConfigNode (*apply)(const ConfigNode&, const std::string& path, const std::string& value);
 };
 
-std::vector<std::string> names_of(std::span<const Parameter> parameters) {
-  std::vector<std::string> names;
-  for (const Parameter& parameter : parameters) names.push_back(parameter.name);
-  return names;
+std::vector<Target> targets_of(std::span<const Parameter> parameters,
+                               const std::string& prefix = "") {
+  std::vector<Target> targets;
+  for (const Parameter& parameter : parameters) {
+    targets.push_back({prefix + parameter.name, &parameter});
+  }
+  return targets;
 }
 
 /// The parameters of a part; none when there is no such part, which parsing will say.
-std::vector<std::string> part_parameters(const std::string& role, const std::string& part) {
+std::span<const Parameter> part_parameters(const std::string& role, const std::string& part) {
   const auto found = part_catalogue().find({role, part});
   if (found == part_catalogue().end()) return {};
-  return names_of(found->second.parameters);
+  return found->second.parameters;
 }
 
-std::vector<std::string> system_paths(const ConfigNode& node) {
-  std::vector<std::string> paths;
+std::vector<Target> system_targets(const ConfigNode& node) {
+  std::vector<Target> targets;
   const SystemSpec system = SystemSpec::parse(node, "");
   for (const SystemSpec::Member& member : system.members()) {
-    if (!member.part.empty()) paths.push_back(member.role + ".part");
-    for (const std::string& name : names_of(member.parameters)) {
-      paths.push_back(member.role + "." + name);
+    if (!member.part.empty()) targets.push_back({member.role + ".part", nullptr});
+    for (Target& target : targets_of(member.parameters, member.role + ".")) {
+      targets.push_back(std::move(target));
     }
   }
-  return paths;
+  return targets;
 }
 
 /// A part that takes another's place keeps those of its arguments that it has, too.
@@ -196,7 +205,8 @@ ConfigNode apply_to_system(const ConfigNode& system, const std::string& path,
   if (path.substr(dot + 1) != "part") return system.with(path, value);
   json member{{"part", value}};
   if (system.has(role)) {
-    for (const std::string& name : part_parameters(role, value)) {
+    for (const Parameter& parameter : part_parameters(role, value)) {
+      const std::string& name = parameter.name;
       if (system.at(role).has(name)) member[name] = system.at(role).at(name).raw();
     }
   }
@@ -208,17 +218,38 @@ ConfigNode apply_plainly(const ConfigNode& node, const std::string& path,
   return node.with(path, value);
 }
 
-const Kind kSystems{"system", "systems", system_paths, apply_to_system};
+const Kind kSystems{"system", "systems", system_targets, apply_to_system};
 const Kind kModels{"model", "models",
-                   [](const ConfigNode&) { return names_of(ModelSpec::parameters()); },
+                   [](const ConfigNode&) { return targets_of(ModelSpec::parameters()); },
                    apply_plainly};
 const Kind kPlatforms{"platform", "platforms",
-                      [](const ConfigNode&) { return names_of(PlatformSpec::parameters()); },
+                      [](const ConfigNode&) { return targets_of(PlatformSpec::parameters()); },
                       apply_plainly};
-const Kind kDevices{
-    "device", "devices",
-    [](const ConfigNode& device) { return part_parameters("device", device.at("part").text()); },
-    apply_plainly};
+const Kind kDevices{"device", "devices",
+                    [](const ConfigNode& device) {
+                      return targets_of(part_parameters("device", device.at("part").text()));
+                    },
+                    apply_plainly};
+
+/// Checks the value where it was given: what it ends up in may be a file that is right.
+void check_value(const Setting& setting, const Target& target) {
+  const ConfigNode value =
+      ConfigNode::parse(json_or_text(setting.value).dump(), setting.place.file);
+  if (target.parameter != nullptr) {
+    Arguments arguments;
+    arguments.set_place(setting.place);
+    arguments.set(*target.parameter, value.argument());
+    return;
+  }
+  const std::string role = target.path.substr(0, target.path.find('.'));
+  std::vector<std::string> parts;
+  for (const auto& [key, part] : part_catalogue()) {
+    if (key.first == role) parts.push_back(key.second);
+  }
+  if (std::find(parts.begin(), parts.end(), setting.value) == parts.end()) {
+    throw unknown_name(setting.place, role, setting.value, parts);
+  }
+}
 
 void apply_setting(const Kind& kind, const Setting& setting, const std::string& key, bool required,
                    std::vector<NamedConfig>& configs) {
@@ -227,11 +258,13 @@ void apply_setting(const Kind& kind, const Setting& setting, const std::string& 
   for (NamedConfig& config : configs) {
     const bool named = key.starts_with(config.name + ".");
     const std::string path = named ? key.substr(config.name.size() + 1) : key;
-    const std::vector<std::string> paths = kind.paths(config.node);
-    known.insert(known.end(), paths.begin(), paths.end());
-    if (std::find(paths.begin(), paths.end(), path) == paths.end()) continue;
-    config.node = kind.apply(config.node, path, setting.value);
-    applied = true;
+    for (const Target& target : kind.targets(config.node)) {
+      known.push_back(target.path);
+      if (target.path != path) continue;
+      check_value(setting, target);
+      config.node = kind.apply(config.node, path, setting.value);
+      applied = true;
+    }
   }
   if (applied || !required) return;
   std::sort(known.begin(), known.end());

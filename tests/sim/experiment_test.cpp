@@ -224,9 +224,11 @@ TEST_F(ExperimentTest, BadSettings) {
   EXPECT_THAT(error_of_set("system.quest.cache.capacity_groups=9"),
               HasSubstr("quest.cache.capacity_groups"));
   EXPECT_THAT(error_of_set("system.cache.capacity_groups=-3"),
-              AllOf(HasSubstr("kvswap.json: /cache/capacity_groups"), HasSubstr("-3")));
+              AllOf(HasSubstr("--set system.cache.capacity_groups=-3"), HasSubstr("from 0")));
   EXPECT_THAT(error_of_set("system.kvswap.cache.part=lro"), HasSubstr("did you mean 'lru'"));
-  EXPECT_THAT(error_of_set("model.layers=0"), HasSubstr("from 1"));
+  EXPECT_THAT(error_of_set("model.layers=0"),
+              AllOf(HasSubstr("--set model.layers=0"), HasSubstr("from 1")));
+  EXPECT_THAT(error_of_set("device.queue_depth=deep"), HasSubstr("text deep"));
 }
 
 TEST_F(ExperimentTest, PartsThatDoNotFit) {
