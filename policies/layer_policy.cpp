@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/stream_policy.hpp"
+#include "sim/base/argument_json.hpp"
 #include "sim/base/random.hpp"
 
 namespace kvreplay {
@@ -19,19 +20,9 @@ Chosen<Role> parse_or(const ConfigNode& system, const std::string& default_part)
                           : Chosen<Role>::by_name(default_part);
 }
 
-nlohmann::json to_json(const Arguments& arguments) {
-  nlohmann::json object = nlohmann::json::object();
-  for (const auto& [name, argument] : arguments.all()) {
-    std::visit([&, key = name](const auto& value) { object[key] = value; }, argument.value);
-  }
-  return object;
-}
-
 template <typename Role>
 void add_part(nlohmann::json& object, const Chosen<Role>& chosen) {
-  nlohmann::json part = to_json(chosen.arguments());
-  part["part"] = chosen.name();
-  object[std::string(Role::kRole)] = std::move(part);
+  object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
 }
 
 /// A dense layer is a stream whose sinks never end: every token stays in memory, outside any group.

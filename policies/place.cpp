@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "policies/cache/oracle.hpp"
+#include "sim/base/argument_json.hpp"
 
 namespace kvreplay {
 namespace {
@@ -447,15 +448,6 @@ void check(const AccessLog& log, const KvShape& target) {
   }
 }
 
-template <typename Role>
-nlohmann::json to_json(const Chosen<Role>& chosen) {
-  nlohmann::json json{{"part", chosen.name()}};
-  for (const auto& [name, argument] : chosen.arguments().all()) {
-    std::visit([&](const auto& value) { json[name] = value; }, argument.value);
-  }
-  return json;
-}
-
 }  // namespace
 
 PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
@@ -470,7 +462,9 @@ PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
 }
 
 std::string PlaceSpec::resolved() const {
-  return nlohmann::json{{"cache", to_json(cache)}, {"layout", to_json(layout)}}.dump();
+  return nlohmann::json{{"cache", part_json(cache.name(), cache.arguments())},
+                        {"layout", part_json(layout.name(), layout.arguments())}}
+      .dump();
 }
 
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "sim/argument_json.hpp"
+#include "sim/base/argument_json.hpp"
 #include "sim/base/error.hpp"
 #include "traces/trace.hpp"
 

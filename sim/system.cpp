@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "sim/argument_json.hpp"
+#include "sim/base/argument_json.hpp"
 #include "sim/base/error.hpp"
 
 namespace kvreplay {

@@ -73,7 +73,7 @@ struct Timing {
 ///
 /// Timed are `timed_steps` steps: each is drawn at random from its own of as many equal strata, so
 /// that they cover the sequence evenly and do not beat with periodic work (a page that fills every
-/// 16 steps). UserError when the batch does not fit the device, or the plan has no layer to follow.
+/// 16 steps). UserError when the warm-up leaves no step, or the plan has no layer to follow.
 [[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
                                const PlatformSpec& platform, const DeviceSpec& device,
                                const Chosen<Pipeline>& pipeline, const TimeOptions& options);
