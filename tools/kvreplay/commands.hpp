@@ -15,5 +15,6 @@ void add_inspect(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
 void add_adapt(CLI::App& program);
+void add_device(CLI::App& program);
 
 }  // namespace kvreplay

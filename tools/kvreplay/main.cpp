@@ -20,9 +20,14 @@ int fail(const std::string& message, int code) {
 
 /// CLI11 says what is wrong; this adds what would have been right.
 UserError command_line_error(const CLI::App& program, const CLI::ParseError& error) {
-  const std::vector<CLI::App*> given = program.get_subcommands();
-  const CLI::App& command = given.empty() ? program : *given.front();
-  const Place place{given.empty() ? "" : command.get_name(), ""};
+  const CLI::App* deepest = &program;
+  std::string path;
+  while (!deepest->get_subcommands().empty()) {
+    deepest = deepest->get_subcommands().front();
+    path += (path.empty() ? "" : " ") + deepest->get_name();
+  }
+  const CLI::App& command = *deepest;
+  const Place place{path, ""};
 
   std::vector<std::string> names;
   for (const CLI::App* subcommand : command.get_subcommands({})) {
@@ -33,7 +38,7 @@ UserError command_line_error(const CLI::App& program, const CLI::ParseError& err
   }
   const std::vector<std::string> unexpected = command.remaining();
   if (unexpected.empty()) return UserError(place, error.what(), join(names));
-  return unknown_name(place, given.empty() ? "command" : "argument", unexpected.front(), names);
+  return unknown_name(place, path.empty() ? "command" : "argument", unexpected.front(), names);
 }
 
 int run(int argc, char** argv) {
@@ -55,6 +60,7 @@ int run(int argc, char** argv) {
   add_verify(program);
   add_cut(program);
   add_adapt(program);
+  add_device(program);
 
   try {
     program.parse(argc, argv);

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "devices/calibration/measured_points.hpp"
+#include "devices/device_config.hpp"
+#include "sim/base/config.hpp"
+
+namespace kvreplay {
+
+struct CalibrateOptions {
+  /// Every k-th point is held out of the fit, counted along the diagonals of the size x depth grid,
+  /// so that no size or depth is lost. 0: none.
+  std::uint64_t hold_out_every = 5;
+  int threads = 1;  ///< the result does not depend on it
+};
+
+/// A point and what the fitted model makes of it.
+struct FittedPoint {
+  MeasuredPoint measured;
+  double iops = 0;
+  double mean_us = 0;
+  bool held_out = false;
+
+  [[nodiscard]] double iops_error() const { return iops / measured.iops - 1; }
+  /// Of points whose latency was told.
+  [[nodiscard]] double latency_error() const { return mean_us / measured.mean_us - 1; }
+};
+
+struct Calibration {
+  ConfigNode config;                     ///< the base with the fitted values
+  std::map<std::string, double> fitted;  ///< parameter -> value
+  std::vector<FittedPoint> points;       ///< in the order of the measured ones
+  std::uint64_t evaluations = 0;         ///< models tried
+};
+
+/// Fits the `flash` model to random reads: latency, overhead and sensing time of a command, rates
+/// of channels and link, channels and dies. Everything else is the base's. A deterministic
+/// coordinate descent from the base on the squared log errors of IOPS and mean latency; a parameter
+/// that no point depends on stays near the base's. UserError when the base is no flash model, or
+/// too few points are left to fit.
+[[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
+                                    const CalibrateOptions& options);
+
+/// The preset as JSON: fitted values with `source`, the others with the base's, marked as such.
+[[nodiscard]] std::string preset_json(const Calibration& calibration, const ConfigNode& base,
+                                      const std::string& name, const std::string& title,
+                                      const std::string& notes, const std::string& source);
+
+}  // namespace kvreplay

@@ -1,0 +1,196 @@
+#include "devices/calibration/measured_points.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <tuple>
+
+#include "sim/base/config.hpp"
+
+namespace kvreplay {
+namespace {
+
+double number(const ConfigNode& node) {
+  const Value value = node.argument().value;
+  double found = 0;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    found = static_cast<double>(*integer);
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    found = *real;
+  } else {
+    throw UserError(node.place(), "found " + to_text(value), "a number");
+  }
+  if (!std::isfinite(found) || found < 0) {
+    throw UserError(node.place(), "found " + to_text(value), "a number from 0 up");
+  }
+  return found;
+}
+
+std::uint64_t positive(const ConfigNode& node, double maximum) {
+  const double found = number(node);
+  if (found < 1 || found > maximum || found != std::floor(found)) {
+    throw UserError(node.place(), "found " + to_text(Value(found)),
+                    "a whole number from 1 to " + to_text(Value(maximum)));
+  }
+  return static_cast<std::uint64_t>(found);
+}
+
+constexpr double kMostBytes = 1 << 30;
+constexpr double kMostDepth = 65535;
+
+/// "4k", "1M", "512": fio's K, M and G are powers of 1024 by default. Nothing for lists and ranges.
+std::optional<std::uint64_t> fio_size(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc() || value == 0) return std::nullopt;
+  std::string unit(rest, end);
+  for (char& letter : unit) letter = static_cast<char>(std::tolower(letter));
+  if (unit.empty() || unit == "b") return value;
+  for (const auto& [letter, shift] : {std::pair{'k', 10}, {'m', 20}, {'g', 30}}) {
+    if (unit == std::string(1, letter) || unit == std::string(1, letter) + "b" ||
+        unit == std::string(1, letter) + "ib") {
+      return value << shift;
+    }
+  }
+  return std::nullopt;
+}
+
+/// In a closed loop, rate x latency = outstanding requests (Little). A latency that is far from it
+/// was not measured from submission to completion; fio's own with SQPOLL on few processors is.
+bool obeys_little(const MeasuredPoint& point) {
+  const double outstanding = point.iops * point.mean_us * 1e-6;
+  return outstanding > point.depth / 1.5 && outstanding < point.depth * 1.5;
+}
+
+std::string label(const MeasuredPoint& point) {
+  return std::to_string(point.bytes) + " bytes at depth " + std::to_string(point.depth);
+}
+
+void take(MeasuredPoints& found, MeasuredPoint point) {
+  if (!obeys_little(point)) {
+    found.notes.push_back(label(point) + ": its latency does not fit its rate and is left out");
+    point.mean_us = 0;
+  }
+  found.points.push_back(point);
+}
+
+MeasuredPoints from_probe(const ConfigNode& root) {
+  MeasuredPoints found;
+  const ConfigNode target = root.at("target");
+  found.source = "kvreplay probe of " + target.at("path").text();
+  const auto range = static_cast<std::uint64_t>(number(target.at("size_bytes")));
+  std::size_t others = 0;
+  for (const ConfigNode& node : root.at("points").items()) {
+    if (node.at("pattern").text() != "random" || number(node.at("write_share")) > 0) {
+      ++others;
+      continue;
+    }
+    take(found, {.bytes = positive(node.at("bytes"), kMostBytes),
+                 .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMostDepth)),
+                 .range_bytes = range,
+                 .iops = number(node.at("iops")),
+                 .mean_us = number(node.at("mean_us"))});
+  }
+  if (others > 0) {
+    found.notes.push_back(std::to_string(others) +
+                          " points with writes or in sequence are not fitted");
+  }
+  return found;
+}
+
+/// An option of a fio job: its own, or one of the global section; as text. A default may be absent.
+std::optional<std::string> fio_option(const ConfigNode& root, const ConfigNode& job,
+                                      const std::string& name) {
+  for (const auto& [node, section] : {std::pair{job, "job options"}, {root, "global options"}}) {
+    if (node.has(section) && node.at(section).has(name)) return node.at(section).at(name).text();
+  }
+  return std::nullopt;
+}
+
+MeasuredPoints from_fio(const ConfigNode& root) {
+  MeasuredPoints found;
+  found.source = root.at("fio version").text();
+  for (const ConfigNode& job : root.at("jobs").items()) {
+    const std::string name = job.has("jobname") ? job.at("jobname").text() : "a job";
+    const auto option = [&](const char* key, const char* otherwise) {
+      return fio_option(root, job, key).value_or(otherwise);
+    };
+    if (job.has("error") && number(job.at("error")) != 0) {
+      found.notes.push_back(name + ": ended with an error and is left out");
+      continue;
+    }
+    const std::optional<std::uint64_t> bytes = fio_size(option("bs", "4k"));
+    const std::optional<std::uint64_t> iodepth = fio_size(option("iodepth", "1"));
+    const std::optional<std::uint64_t> jobs = fio_size(option("numjobs", "1"));
+    if (option("rw", "read") != "randread" || !bytes || !iodepth || !jobs) {
+      found.notes.push_back(name + ": not random reads of one size, and not fitted");
+      continue;
+    }
+    if (*jobs > 1 && !fio_option(root, job, "group_reporting")) {
+      found.notes.push_back(name +
+                            ": one of several at a time, and not fitted; use "
+                            "group_reporting");
+      continue;
+    }
+    if (option("direct", "0") != "1") {
+      found.notes.push_back(name + ": without direct=1 the page cache may have been measured");
+    }
+    // These keep one request outstanding, whatever the iodepth.
+    const std::string engine = option("ioengine", "psync");
+    const bool one_at_a_time = engine == "sync" || engine == "psync" || engine == "vsync" ||
+                               engine == "pvsync" || engine == "pvsync2" || engine == "mmap";
+    const ConfigNode read = job.at("read");
+    // lat_ns runs from submission on; clat_ns leaves the submission out.
+    take(found, {.bytes = *bytes,
+                 .depth = static_cast<std::uint32_t>(*jobs * (one_at_a_time ? 1 : *iodepth)),
+                 .range_bytes = fio_size(option("size", "")).value_or(0),
+                 .iops = number(read.at("iops")),
+                 .mean_us = number(read.at("lat_ns").at("mean")) * 1e-3});
+  }
+  return found;
+}
+
+}  // namespace
+
+MeasuredPoints load_measured_points(const std::string& file) {
+  std::ifstream stream(file);
+  if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a measurement");
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return parse_measured_points(text.str(), file);
+}
+
+MeasuredPoints parse_measured_points(const std::string& text, const std::string& file) {
+  // fio prints its notes before the JSON.
+  const std::size_t begin = text.find('{');
+  const ConfigNode root =
+      ConfigNode::parse(begin == std::string::npos ? text : text.substr(begin), file);
+  MeasuredPoints found;
+  if (root.has("format") && root.at("format").text() == "kvreplay probe 1") {
+    found = from_probe(root);
+  } else if (root.has("fio version")) {
+    found = from_fio(root);
+  } else {
+    throw UserError({file, ""}, "is no measurement",
+                    "the JSON of `kvreplay device probe` or of fio --output-format=json");
+  }
+  std::erase_if(found.points, [](const MeasuredPoint& point) { return point.iops <= 0; });
+  if (found.points.empty()) {
+    throw UserError({file, ""},
+                    "has no point of random reads" +
+                        (found.notes.empty() ? "" : " (" + found.notes.front() + ")"),
+                    "random reads of at least one size and depth");
+  }
+  std::stable_sort(found.points.begin(), found.points.end(),
+                   [](const MeasuredPoint& a, const MeasuredPoint& b) {
+                     return std::tie(a.bytes, a.depth) < std::tie(b.bytes, b.depth);
+                   });
+  return found;
+}
+
+}  // namespace kvreplay

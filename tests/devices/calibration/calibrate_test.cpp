@@ -1,0 +1,144 @@
+// Round trips: points that a known model makes are fitted from another model.
+
+#include "devices/calibration/calibrate.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <cstdio>
+#include <set>
+
+#include "devices/measure.hpp"
+#include "tests/devices/flash_spec.hpp"
+#include "tests/support/user_error.hpp"
+
+namespace kvreplay {
+namespace {
+
+using test::flash;
+using test::flash_config;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Synthetic: what the model itself does, with other random places than the fit uses.
+std::vector<MeasuredPoint> synthetic(const DeviceSpec& truth,
+                                     const std::vector<std::uint64_t>& sizes,
+                                     const std::vector<std::uint32_t>& depths) {
+  std::vector<MeasuredPoint> points;
+  for (const std::uint64_t bytes : sizes) {
+    for (const std::uint32_t depth : depths) {
+      const Measurement m =
+          measure(truth, {.bytes = bytes, .depth = depth, .requests = 1500, .seed = 99});
+      points.push_back({bytes, depth, 0, m.iops, m.mean_us});
+    }
+  }
+  return points;
+}
+
+/// Enough to fit anything to.
+std::vector<MeasuredPoint> few_points() {
+  return synthetic(flash({{"read_us", "50"}}), {4 << 10, 32 << 10}, {1, 4, 8, 32});
+}
+
+void print(const Calibration& calibration) {
+  for (const auto& [name, value] : calibration.fitted) {
+    std::printf("%s %g  ", name.c_str(), value);
+  }
+  std::printf("(%llu models)\n", static_cast<unsigned long long>(calibration.evaluations));
+}
+
+TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
+  const DeviceSpec truth = flash({{"command_latency_us", "35"},
+                                  {"command_overhead_us", "12"},
+                                  {"read_us", "60"},
+                                  {"channel_mb_s", "300"},
+                                  {"link_mb_s", "900"}});
+  const Calibration calibration =
+      calibrate(flash_config({}),
+                synthetic(truth, {4 << 10, 16 << 10, 64 << 10, 256 << 10}, {1, 2, 4, 8, 16, 32}),
+                {.hold_out_every = 5, .threads = 2});
+  print(calibration);
+
+  int held_out = 0;
+  for (const FittedPoint& point : calibration.points) {
+    held_out += point.held_out ? 1 : 0;
+    EXPECT_NEAR(point.iops_error(), 0, 0.03)
+        << point.measured.bytes << " bytes, depth " << point.measured.depth;
+    EXPECT_NEAR(point.latency_error(), 0, 0.03);
+  }
+  EXPECT_EQ(held_out, 4);
+  const auto& fitted = calibration.fitted;
+  EXPECT_NEAR(fitted.at("command_overhead_us"), 12, 0.03 * 12);
+  EXPECT_NEAR(fitted.at("channels") * fitted.at("dies_per_channel"), 8, 0);
+  EXPECT_NEAR(fitted.at("channels") * fitted.at("channel_mb_s"), 1200, 0.03 * 1200);
+  EXPECT_NEAR(fitted.at("link_mb_s"), 900, 0.03 * 900);
+  // On an idle device the two add up; what dies that hardly queue tell of their own part is little.
+  EXPECT_NEAR(fitted.at("command_latency_us") + fitted.at("read_us"), 95, 0.02 * 95);
+  // And it is the same device at sizes and depths that were never measured.
+  const DeviceSpec spec = DeviceSpec::parse(calibration.config);
+  for (const std::uint64_t bytes : {8u << 10, 24u << 10, 128u << 10}) {
+    for (const std::uint32_t depth : {1u, 4u, 16u}) {
+      const Workload workload{.bytes = bytes, .depth = depth, .requests = 1500};
+      const double expected = measure(truth, workload).iops;
+      EXPECT_NEAR(measure(spec, workload).iops, expected, 0.04 * expected)
+          << bytes << " bytes, depth " << depth;
+    }
+  }
+}
+
+TEST(Calibrate, FindsTheParallelismThatDecides) {
+  // Slow dies: their number alone limits the rate of small reads.
+  const test::Overrides slow{{"read_us", "400"}, {"channels", "2"}, {"dies_per_channel", "2"}};
+  const Calibration calibration =
+      calibrate(flash_config({{"read_us", "400"}, {"channels", "8"}, {"dies_per_channel", "2"}}),
+                synthetic(flash(slow), {4 << 10, 16 << 10, 64 << 10}, {1, 8, 32}),
+                {.hold_out_every = 5, .threads = 2});
+  print(calibration);
+  for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.06);
+  const auto& fitted = calibration.fitted;
+  EXPECT_NEAR(fitted.at("channels") * fitted.at("dies_per_channel") / fitted.at("read_us"),
+              4 / 400.0, 0.1 * 4 / 400);
+}
+
+TEST(Calibrate, ThePresetIsTheSameOnAnyThreadsLoadsAndSaysWhereEveryNumberIsFrom) {
+  const ConfigNode base = flash_config({});
+  const auto fit = [&](int threads) {
+    return calibrate(base, few_points(), {.hold_out_every = 4, .threads = threads});
+  };
+  const Calibration calibration = fit(1);
+  const std::string text =
+      preset_json(calibration, base, "mine", "title", "notes", "calibrated from m.json");
+  EXPECT_EQ(text, preset_json(fit(3), base, "mine", "title", "notes", "calibrated from m.json"));
+
+  const DeviceSpec spec = DeviceSpec::parse(ConfigNode::parse(text, "mine.json"));
+  EXPECT_EQ(spec.name, "mine");
+  for (const auto& [name, argument] : spec.device.arguments().all()) {
+    if (argument.is_default) continue;
+    EXPECT_THAT(argument.source, calibration.fitted.contains(name)
+                                     ? HasSubstr("calibrated from m.json")
+                                     : HasSubstr("not fitted; of test"))
+        << name;
+  }
+  const Measurement m = measure(spec, {.bytes = 4096, .depth = 1, .requests = 600});
+  EXPECT_NEAR(m.iops, calibration.points.front().iops, 0.01 * m.iops);
+
+  // k divides the number of depths: counted along rows, one depth alone would be held out.
+  std::set<std::uint64_t> sizes;
+  std::set<std::uint32_t> depths;
+  for (const FittedPoint& point : calibration.points) {
+    if (!point.held_out) continue;
+    sizes.insert(point.measured.bytes);
+    depths.insert(point.measured.depth);
+  }
+  EXPECT_EQ(sizes.size(), 2u);
+  EXPECT_EQ(depths.size(), 2u);
+}
+
+TEST(Calibrate, RefusesTooFewPoints) {
+  const std::vector<MeasuredPoint> points(4, {4096, 1, 0, 1e4, 100});
+  EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), points, {}); }),
+              AllOf(HasSubstr("points to fit"), HasSubstr("at least 5")));
+}
+
+}  // namespace
+}  // namespace kvreplay

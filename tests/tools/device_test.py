@@ -1,0 +1,118 @@
+#!/usr/bin/python3
+"""`kvreplay device`: describe a model, probe a file, fit the one to the other."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from program import PROGRAM, SOURCE, ProgramTest
+
+MIB = 1 << 20
+
+
+class DeviceTest(ProgramTest):
+    def setUp(self):
+        self.target = self.folder / "target.bin"
+        if not self.target.exists():
+            self.target.write_bytes(os.urandom(8 * MIB))
+
+    def need_direct_io(self):
+        result = self.kvreplay("device", "probe", self.target, "--size", "64K", "--depth", "1",
+                               "--seconds", "0.01", "--out", "check.json")
+        if result.returncode != 0:
+            self.skipTest(f"no direct I/O in the temporary folder (set TMPDIR): {result.stderr}")
+        (self.folder / "check.json").unlink()
+
+    def probe(self, *arguments):
+        self.succeed("device", "probe", *arguments, "--seconds", "0.02", "--out", "probe.json")
+        return json.loads((self.folder / "probe.json").read_text())
+
+    def test_describe_is_the_same_in_table_and_csv(self):
+        grid = ("--size", "4K,24K", "--depth", "1,8")
+        rows = list(csv.DictReader(io.StringIO(
+            self.succeed("device", "describe", "ufs40", *grid, "--csv"))))
+        self.assertEqual([(row["bytes"], row["depth"]) for row in rows],
+                         [("4096", "1"), ("4096", "8"), ("24576", "1"), ("24576", "8")])
+        table = self.succeed("device", "describe", "ufs40", *grid)
+        for row in rows:
+            self.assertIn(f"{float(row['iops']):.0f}", table)
+
+    def test_probe_measures_the_grid(self):
+        self.need_direct_io()
+        result = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2", "--pattern",
+                            "random,sequential")
+        self.assertFalse(result["partial"])
+        self.assertEqual(len(result["points"]), 8)
+        for point in result["points"]:
+            self.assertGreater(point["iops"], 0)
+            self.assertLessEqual(point["p50_us"], point["p999_us"])
+
+    def test_probe_writes_only_where_it_may(self):
+        self.need_direct_io()
+        before = self.target.read_bytes()
+        mix = ("--size", "64K", "--depth", "1", "--mix", "50")
+        self.refuses(("device", "probe", self.target, *mix, "--out", "x.json"),
+                     ("would destroy", "--allow-destructive", "--create"))
+        self.refuses(("device", "probe", self.target, "--create", "1M", *mix, "--out", "x.json"),
+                     ("exists already",))
+        self.assertEqual(self.target.read_bytes(), before)
+
+        point = self.probe("new.bin", "--create", "1M", *mix)["points"][0]
+        self.assertEqual(point["reads"]["requests"] + point["writes"]["requests"],
+                         point["requests"])
+        self.assertFalse((self.folder / "new.bin").exists())
+
+    def test_probe_refuses_what_makes_no_sense(self):
+        for arguments, says in (
+                (("nothing.bin",), ("nothing.bin", "no such file")),
+                ((self.target, "--size", "100"), ("100 bytes", "not aligned")),
+                ((self.target, "--size", "4Q"), ("--size", "unit not recognized")),
+                ((self.target, "--depth", "0"), ("--depth",)),
+                ((self.target, "--engine", "uring"), ("did you mean 'io_uring'",)),
+                ((self.target, "--engine", "sync", "--depth", "4"), ("depth 1",)),
+                ((self.target, "--mix", "101"), ("--mix",)),
+                ((self.target, "--dept", "4"), ("device probe", "did you mean '--depth'"))):
+            with self.subTest(arguments=arguments):
+                self.need_direct_io()
+                self.refuses(("device", "probe", *arguments, "--out", "x.json"), says)
+
+    def test_an_interrupt_keeps_what_was_measured(self):
+        self.need_direct_io()
+        out = self.folder / "interrupted.json"
+        process = subprocess.Popen(
+            [PROGRAM, "device", "probe", self.target, "--size", "64K", "--depth",
+             ",".join(["1"] * 900), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE)
+        time.sleep(1.5)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT, errors)
+        result = json.loads(out.read_text())
+        self.assertTrue(result["partial"])
+        self.assertEqual(result["ended_by"], "interrupted")
+        self.assertLess(len(result["points"]), 900)
+
+    def test_calibrate_writes_a_preset_that_replays(self):
+        self.need_direct_io()
+        self.probe(self.target, "--size", "8K,32K,128K", "--depth", "1,4,16")
+        table = self.succeed("device", "calibrate", "probe.json", "--out", "mine.json")
+        self.assertIn("Held out of the fit", table)
+        preset = json.loads((self.folder / "mine.json").read_text())
+        self.assertEqual(preset["name"], "mine")
+        self.assertIn("calibrated from probe.json", preset["read_us"]["source"])
+        self.succeed("device", "describe", "./mine.json", "--size", "4K", "--depth", "1")
+
+    def test_calibrate_names_a_bad_measurement(self):
+        (self.folder / "bad.json").write_text("{}")
+        self.refuses(("device", "calibrate", "bad.json", "--out", "x.json"),
+                     ("bad.json", "is no measurement"))
+        self.refuses(("device", "calibrate", SOURCE / "configs/devices/ufs40.json", "--out",
+                      "x.json"), ("ufs40.json", "is no measurement"))
+
+
+if __name__ == "__main__":
+    unittest.main()

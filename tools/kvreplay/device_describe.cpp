@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include "devices/device_config.hpp"
+#include "devices/measure.hpp"
+#include "sim/base/parallel.hpp"
+#include "sim/experiment.hpp"
+#include "tools/kvreplay/device.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct DescribeOptions {
+  std::string device;
+  std::vector<std::uint64_t> sizes{512,      4 << 10,   8 << 10,   16 << 10,  24 << 10, 32 << 10,
+                                   64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
+  std::vector<std::uint32_t> depths{1, 2, 4, 8, 16, 32};
+  double write_percent = 0;
+  bool csv = false;
+  std::string configs = ConfigFolder::standard().folder();
+};
+
+/// By size, then depth.
+std::vector<Measurement> measure_grid(const DeviceSpec& spec, const DescribeOptions& options) {
+  const std::size_t columns = options.depths.size();
+  std::vector<Measurement> cells(options.sizes.size() * columns);
+  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  parallel_for(static_cast<std::int64_t>(cells.size()), threads, [&](std::int64_t index) {
+    const auto cell = static_cast<std::size_t>(index);
+    const std::uint32_t depth = options.depths[cell % columns];
+    // Enough for a mean within about 1 %; fewer of the large ones, which spread over all dies.
+    const std::uint64_t bytes = options.sizes[cell / columns];
+    const std::uint64_t requests =
+        std::max<std::uint64_t>(bytes > (128 << 10) ? 1000 : 4000, 50 * std::uint64_t{depth});
+    cells[cell] = measure(spec, {.bytes = bytes,
+                                 .depth = depth,
+                                 .requests = requests,
+                                 .write_share = options.write_percent / 100});
+  });
+  return cells;
+}
+
+void print_table(const char* title, const std::vector<Measurement>& cells,
+                 const DescribeOptions& options, double Measurement::*value) {
+  std::printf("\n%s\n%8s", title, "size");
+  for (const std::uint32_t depth : options.depths) std::printf(" %8s%-2u", "depth ", depth);
+  std::printf("\n");
+  auto cell = cells.begin();
+  for (const std::uint64_t size : options.sizes) {
+    std::printf("%8s", size_text(size).c_str());
+    for (std::size_t i = 0; i < options.depths.size(); ++i) {
+      const double number = (*cell++).*value;
+      std::printf(" %10.*f", number < 100 ? 1 : 0, number);
+    }
+    std::printf("\n");
+  }
+}
+
+void print_csv(const DeviceSpec& spec, const std::vector<Measurement>& cells,
+               const DescribeOptions& options) {
+  std::printf("device,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n");
+  auto cell = cells.begin();
+  for (const std::uint64_t size : options.sizes) {
+    for (const std::uint32_t depth : options.depths) {
+      const Measurement& m = *cell++;
+      std::printf("%s,%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", spec.name.c_str(),
+                  static_cast<unsigned long long>(size), depth, options.write_percent / 100, m.iops,
+                  m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
+    }
+  }
+}
+
+void describe(const DescribeOptions& options) {
+  const ConfigFolder configs(options.configs);
+  const DeviceSpec spec = DeviceSpec::load(configs.file("devices", options.device, {}));
+  const std::vector<Measurement> cells = measure_grid(spec, options);
+  if (options.csv) {
+    print_csv(spec, cells, options);
+    return;
+  }
+  std::printf("%s: %s\n", spec.name.c_str(), spec.title.c_str());
+  if (!spec.notes.empty()) std::printf("%s\n", spec.notes.c_str());
+  const std::string what = options.write_percent == 0     ? "random reads"
+                           : options.write_percent == 100 ? "random writes"
+                                                          : "random reads and writes";
+  print_table(("Bandwidth of " + what + " (MB/s)").c_str(), cells, options, &Measurement::mb_s);
+  print_table(("IOPS of " + what).c_str(), cells, options, &Measurement::iops);
+  print_table("Mean latency (us)", cells, options, &Measurement::mean_us);
+}
+
+}  // namespace
+
+void add_device_describe(CLI::App& device) {
+  CLI::App* command =
+      device.add_subcommand("describe", "What a device model reaches, by request size and depth");
+  auto options = std::make_shared<DescribeOptions>();
+  command
+      ->add_option("DEVICE", options->device,
+                   "A file such as configs/devices/ufs40.json, or a name from `list devices`")
+      ->required()
+      ->type_name("");
+  as_list(add_size_option(*command, "--size", options->sizes, "Request sizes"))
+      ->type_name("BYTES,...")
+      ->check(CLI::Range(1.0, 1e9));
+  as_list(command->add_option("--depth", options->depths, "Outstanding requests"))
+      ->type_name("N,...")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--mix", options->write_percent, "Percent of requests that are writes")
+      ->type_name("0..100")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command->add_flag("--csv", options->csv,
+                    "One row a size and depth; tools/plot_device.py draws it");
+  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->footer(
+      "Examples:\n"
+      "  kvreplay device describe emmc51 --size 512,4K,24K,128K --depth 1,8,31\n"
+      "  kvreplay device describe ufs40 --csv > ufs40.csv && tools/plot_device.py ufs40.csv");
+  command->callback([options] { describe(*options); });
+}
+
+}  // namespace kvreplay

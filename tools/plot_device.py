@@ -1,0 +1,126 @@
+#!/usr/bin/python3
+"""Draws a device: bandwidth by request size, and IOPS by depth.
+
+Reads what `kvreplay device describe --csv` prints; lays the points of a `kvreplay device probe`
+over it where one is given. Writes STEM.pdf and STEM.png.
+"""
+
+import argparse
+import csv
+import json
+import pathlib
+import sys
+
+import plot_style
+from plot_style import plt
+from matplotlib.ticker import FixedLocator, NullLocator
+
+NEEDED = ("device", "bytes", "depth", "iops", "mb_s")
+CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
+
+
+def fail(message):
+    print(f"tools/plot_device.py: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def read_model(file):
+    try:
+        with open(file, newline="", encoding="utf-8") as stream:
+            rows = list(csv.DictReader(stream))
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; allowed: what `kvreplay device describe --csv` prints")
+    missing = [name for name in NEEDED if not rows or name not in rows[0]]
+    if missing:
+        fail(f"{file}: no column {', '.join(missing)}; allowed: what `kvreplay device describe "
+             "--csv` prints")
+    points = [{"bytes": int(row["bytes"]), "depth": int(row["depth"]), "iops": float(row["iops"]),
+               "mb_s": float(row["mb_s"])} for row in rows]
+    return rows[0]["device"], points
+
+
+def read_probe(file):
+    """The random reads of a probe, and what was probed."""
+    try:
+        probe = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+        points = [point for point in probe["points"]
+                  if point["pattern"] == "random" and point["write_share"] == 0]
+        return probe["target"]["path"], points
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; allowed: the JSON of `kvreplay device probe`")
+    except (ValueError, KeyError, TypeError):
+        fail(f"{file}: is no probe; allowed: the JSON of `kvreplay device probe`")
+
+
+def size_text(size):
+    for shift, unit in ((20, "M"), (10, "K")):
+        if size >= 1 << shift and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)
+
+
+def spread(values, wanted):
+    """At most `wanted` of the sorted values, from the first to the last."""
+    if len(values) <= wanted:
+        return values
+    return [values[round(i * (len(values) - 1) / (wanted - 1))] for i in range(wanted)]
+
+
+def draw_curves(axes, model, probe, curve, across, value, label):
+    """A curve for each value of `curve`; probe points have the colour and marker of theirs."""
+    names = spread(sorted({point[curve] for point in model}), CURVES)
+    styles = plot_style.series_styles(names)
+    for name in names:
+        here = sorted((point for point in model if point[curve] == name),
+                      key=lambda point: point[across])
+        style = {"color": styles[name]["color"]}
+        if probe is None:
+            style.update(marker=styles[name]["marker"], markersize=3.5)
+        axes.plot([point[across] for point in here], [point[value] for point in here],
+                  linewidth=1.2, label=label(name), **style)
+        if probe is not None:
+            there = [point for point in probe if point[curve] == name]
+            axes.scatter([point[across] for point in there], [point[value] for point in there],
+                         s=14, zorder=3, **styles[name])
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ticks = spread(sorted({point[across] for point in model}), 8)
+    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([size_text(tick) for tick in ticks])
+    axes.legend(fontsize=6.5, handlelength=1.4, labelspacing=0.3)
+
+
+def draw(device, model, probed, probe):
+    figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 2.9))
+    draw_curves(by_size, model, probe, "depth", "bytes", "mb_s", lambda depth: f"depth {depth}")
+    by_size.set_xlabel("Request size (bytes)")
+    by_size.set_ylabel("Bandwidth (MB/s)")
+    draw_curves(by_depth, model, probe, "bytes", "depth", "iops", size_text)
+    by_depth.set_xlabel("Outstanding requests")
+    by_depth.set_ylabel("IOPS")
+    title = f"{device}: model"
+    if probe is not None:
+        title += f" (lines), measured on {probed} (points)"
+    figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("csv", type=pathlib.Path, metavar="CSV",
+                        help="what `kvreplay device describe --csv` prints")
+    parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
+                        help="the result of a `kvreplay device probe`, drawn over the model")
+    parser.add_argument("--out", type=pathlib.Path, metavar="STEM",
+                        help="the figure, without .pdf (default: beside CSV)")
+    arguments = parser.parse_args()
+    device, model = read_model(arguments.csv)
+    probed, probe = read_probe(arguments.probe) if arguments.probe else (None, None)
+    stem = arguments.out or arguments.csv.with_suffix("")
+    for file in plot_style.save(draw(device, model, probed, probe), stem):
+        print(file)
+
+
+if __name__ == "__main__":
+    main()
