@@ -15,6 +15,9 @@ void add_inspect(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
 void add_adapt(CLI::App& program);
+void add_train_controller(CLI::App& program);
+void add_statistics(CLI::App& program);
+void add_export_accesses(CLI::App& program);
 void add_device(CLI::App& program);
 
 }  // namespace kvreplay

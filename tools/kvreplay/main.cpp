@@ -60,6 +60,9 @@ int run(int argc, char** argv) {
   add_verify(program);
   add_cut(program);
   add_adapt(program);
+  add_train_controller(program);
+  add_statistics(program);
+  add_export_accesses(program);
   add_device(program);
 
   try {

@@ -1,0 +1,81 @@
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "policies/cache/export.hpp"
+#include "sim/experiment.hpp"
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct ExportOptions {
+  std::string log;
+  std::string out;
+  std::int64_t layer = 0;
+  std::string model;
+  std::string configs = ConfigFolder::standard().folder();
+};
+
+/// Where the model's layer stands in the log; a dense one has no cache.
+std::size_t index_of(const AccessLog& log, const ExportOptions& options) {
+  std::vector<std::string> known;
+  for (std::size_t i = 0; i < log.layers.size(); ++i) {
+    if (log.layers[i].dense) continue;
+    if (log.layers[i].layer == options.layer) return i;
+    known.push_back(std::to_string(log.layers[i].layer));
+  }
+  throw UserError({options.log, "/layer"},
+                  "has no accesses of layer " + std::to_string(options.layer),
+                  known.empty() ? "a log of a layer that selects" : join(known));
+}
+
+void export_log(const ExportOptions& options) {
+  const AccessLog log = read_access_log(options.log);
+  const std::size_t layer = index_of(log, options);
+  KvShape shape{std::ssize(log.layers), log.query_heads, log.kv_heads, log.head_dim};
+  if (!options.model.empty()) {
+    const std::string file = ConfigFolder(options.configs).file("models", options.model, {});
+    shape = ModelSpec::load(file).kv_shape();
+  }
+  export_accesses(log, layer, shape, options.out);
+  std::cerr << "kvreplay: wrote " << options.out << '\n';
+}
+
+}  // namespace
+
+void add_export_accesses(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "export-accesses",
+      "Write what a layer's cache is asked for as libCacheSim's oracleGeneral records");
+  auto options = std::make_shared<ExportOptions>();
+  command
+      ->add_option("ACCESSLOG", options->log, "An .access.h5 file of `kvreplay run --access-log`")
+      ->required()
+      ->type_name("");
+  command->add_option("OUT", options->out, "The file to write")->required()->type_name("");
+  command->add_option("--layer", options->layer, "The recorded model's layer number")
+      ->required()
+      ->type_name("N");
+  command
+      ->add_option("--model", options->model,
+                   "Project onto this model's shape (default: as recorded)")
+      ->type_name("NAME");
+  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->footer(
+      "A record is 24 bytes, little-endian: u32 step, u64 stream << 32 | group, u32 bytes, i64 "
+      "number "
+      "of\nthe next access to the group or -1 (docs/caches.md).\n\n"
+      "Example:\n"
+      "  kvreplay run first --access-log --out runs/first\n"
+      "  kvreplay export-accesses runs/first/smollm2-135m-story-3k.quest.access.h5 "
+      "quest.oracleGeneral "
+      "--layer 12\n"
+      "  cachesim quest.oracleGeneral oracleGeneral lru,s3fifo 1MB");
+  command->callback([options] { export_log(*options); });
+}
+
+}  // namespace kvreplay
