@@ -11,6 +11,7 @@
 #include "sim/base/registry.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/system_page.hpp"
 
 namespace kvreplay {
 namespace {
@@ -133,6 +134,7 @@ void explain(const std::string& wanted, const ConfigFolder& configs) {
 void add_explain(CLI::App& program) {
   struct Options {
     std::string name;
+    bool markdown = false;
     std::string configs = ConfigFolder::standard().folder();
   };
   CLI::App* command = program.add_subcommand(
@@ -140,10 +142,18 @@ void add_explain(CLI::App& program) {
   auto options = std::make_shared<Options>();
   command->add_option("NAME", options->name, "As `list` shows it")->required()->type_name("");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->add_flag("--markdown", options->markdown, "Of a system: its page, as in docs/systems");
   command->footer(
       "Examples:\n  kvreplay explain kvswap\n  kvreplay explain emmc51\n"
       "  kvreplay explain cache/fifo");
-  command->callback([options] { explain(options->name, ConfigFolder(options->configs)); });
+  command->callback([options] {
+    const ConfigFolder configs(options->configs);
+    if (options->markdown) {
+      std::cout << system_page(SystemSpec::load(configs.file("systems", options->name, {})));
+    } else {
+      explain(options->name, configs);
+    }
+  });
 }
 
 }  // namespace kvreplay

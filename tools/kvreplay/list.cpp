@@ -9,6 +9,7 @@
 #include "sim/base/registry.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/system_page.hpp"
 
 namespace kvreplay {
 namespace {
@@ -48,6 +49,7 @@ void list_parts(const std::string& wanted_role) {
 struct ListOptions {
   std::string kind;
   std::string role;
+  bool markdown = false;
   std::string configs = ConfigFolder::standard().folder();
 };
 
@@ -61,16 +63,23 @@ void add_list(CLI::App& program) {
   command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
   command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  command->add_flag("--markdown", options->markdown, "Of systems: the index of docs/systems");
   command->footer("Examples:\n  kvreplay list systems\n  kvreplay list parts cache");
   command->callback([options, kinds] {
     if (std::find(kinds.begin(), kinds.end(), options->kind) == kinds.end()) {
       throw unknown_name({}, "kind", options->kind, kinds);
+    }
+    if (options->markdown && options->kind != "systems") {
+      throw UserError({}, "unexpected --markdown after " + options->kind,
+                      "--markdown after systems");
     }
     if (options->kind == "parts") {
       list_parts(options->role);
     } else if (!options->role.empty()) {
       throw UserError({}, "unexpected '" + options->role + "' after " + options->kind,
                       "a role after parts alone");
+    } else if (options->markdown) {
+      std::cout << system_index(ConfigFolder(options->configs));
     } else {
       list_configs(ConfigFolder(options->configs), options->kind);
     }
