@@ -88,11 +88,12 @@ def draw_curves(axes, model, probe, curve, across, value, label):
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([size_text(tick) for tick in ticks])
-    axes.legend(fontsize=6.5, handlelength=1.4, labelspacing=0.3)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, fontsize=7, handlelength=1.4,
+                columnspacing=1.2)
 
 
 def draw(device, model, probed, probe):
-    figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 2.9))
+    figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 3.3))
     draw_curves(by_size, model, probe, "depth", "bytes", "mb_s", lambda depth: f"depth {depth}")
     by_size.set_xlabel("Request size (bytes)")
     by_size.set_ylabel("Bandwidth (MB/s)")

@@ -68,6 +68,10 @@ class Search {
     }
     for (const char* name : kCountNames) start_[name] = value_of(spec, name);
     held_out_ = held_out(points, options.hold_out_every);
+    for (const MeasuredPoint& point : points) {
+      greatest_mb_s_ =
+          std::max(greatest_mb_s_, point.iops * static_cast<double>(point.bytes) * 1e-6);
+    }
   }
 
   [[nodiscard]] Calibration run() {
@@ -114,13 +118,11 @@ class Search {
   /// other has twice that; the latency of the idle device is shared as in the base.
   [[nodiscard]] Values guess(double dies, double controller_share, bool link_binds) const {
     double iops = 0;
-    double mb_s = 0;
     double latency_us = 1e6;
     for (std::size_t i = 0; i < points_.size(); ++i) {
       if (held_out_[i]) continue;
       const MeasuredPoint& point = points_[i];
       iops = std::max(iops, point.iops);
-      mb_s = std::max(mb_s, point.iops * static_cast<double>(point.bytes) * 1e-6);
       if (point.depth == points_.front().depth) {
         latency_us = std::min(latency_us, 1e6 * point.depth / point.iops);
       }
@@ -130,10 +132,10 @@ class Search {
     values["command_latency_us"] = rounded(values["command_latency_us"] * share);
     values["read_us"] = rounded(values["read_us"] * share);
     values["command_overhead_us"] = rounded(controller_share * 1e6 / iops);
-    values["link_mb_s"] = rounded((link_binds ? 1.05 : 2) * mb_s);
+    values["link_mb_s"] = rounded((link_binds ? 1.05 : 2) * greatest_mb_s_);
     values["channels"] = std::min(dies, start_.at("channels"));
     values["dies_per_channel"] = std::ceil(dies / values["channels"]);
-    values["channel_mb_s"] = rounded((link_binds ? 2 : 1.05) * mb_s / values["channels"]);
+    values["channel_mb_s"] = rounded((link_binds ? 2 : 1.05) * greatest_mb_s_ / values["channels"]);
     return values;
   }
 
@@ -236,9 +238,10 @@ class Search {
     for (std::size_t row = 0; row < kUnknowns; ++row) {
       x[row] = -dot(slopes[row], residuals);
       for (std::size_t column = 0; column <= row; ++column) {
-        double sum = dot(slopes[row], slopes[column]) * (row == column ? 1 + damping : 1);
+        double sum = dot(slopes[row], slopes[column]);
+        // A parameter at its bound has no slope, and must not make the matrix singular.
+        if (row == column) sum = sum * (1 + damping) + 1e-9;
         for (std::size_t k = 0; k < column; ++k) sum -= lower[row][k] * lower[column][k];
-        // Positive: the pull to the base gives every parameter a slope.
         lower[row][column] = row == column ? std::sqrt(sum) : sum / lower[column][column];
       }
     }
@@ -256,12 +259,14 @@ class Search {
     return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
   }
 
-  /// By at most a factor of e in each parameter, and within what a device may have.
-  [[nodiscard]] static Values moved(const Values& values, const Vector& step) {
+  /// By at most a factor of e in each parameter. A rate far beyond what was seen binds nothing.
+  [[nodiscard]] Values moved(const Values& values, const Vector& step) const {
     Values result = values;
     for (std::size_t k = 0; k < kUnknowns; ++k) {
-      double& value = result.at(kRealNames[k]);
-      value = rounded(std::clamp(value * std::exp(std::clamp(step[k], -1.0, 1.0)), 0.01, 1e6));
+      const std::string name = kRealNames[k];
+      const double most = name.ends_with("_mb_s") ? 20 * greatest_mb_s_ : 1e6;
+      double& value = result.at(name);
+      value = rounded(std::clamp(value * std::exp(std::clamp(step[k], -1.0, 1.0)), 0.01, most));
     }
     return result;
   }
@@ -270,8 +275,9 @@ class Search {
   const std::span<const MeasuredPoint> points_;
   const int threads_;
   std::vector<bool> held_out_;
-  Values start_;
-  bool coarse_ = false;  ///< fewer requests a point
+  Values start_;              ///< the base's
+  double greatest_mb_s_ = 0;  ///< of all points
+  bool coarse_ = false;       ///< fewer requests a point
   std::uint64_t evaluations_ = 0;
 };
 

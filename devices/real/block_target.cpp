@@ -54,6 +54,9 @@ int open_direct(const std::string& path, int flags, bool may_be_missing) {
   if (error == EISDIR) {
     throw UserError(place, "is a directory", "a file, or a block device");
   }
+  if (error == EBUSY) {
+    throw UserError(place, "is in use by the system (mounted?)", "a device that nothing uses");
+  }
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
   throw UserError(place,
                   std::string("cannot be opened for ") + (writes ? "writing" : "reading") + " (" +
@@ -93,7 +96,8 @@ BlockTarget BlockTarget::open(const std::string& path) {
 }
 
 BlockTarget BlockTarget::open_destructive(const std::string& path) {
-  return {path, open_direct(path, O_RDWR, false), true, false};
+  // O_EXCL without O_CREAT: a block device that is mounted, or otherwise in use, is refused.
+  return {path, open_direct(path, O_RDWR | O_EXCL, false), true, false};
 }
 
 BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes) {

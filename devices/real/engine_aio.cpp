@@ -28,7 +28,10 @@ class LinuxAio final : public IoEngine {
   [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     return run_queue(
         source, depth,
-        [this](std::uint32_t slot, const IoRequest& request) { prepare(slot, request); },
+        [this](std::uint32_t slot, const IoRequest& request) {
+          prepare(slot, request);
+          (void)submit_prepared();  // what is not taken now goes with the wait
+        },
         [this](const auto& reap) {
           if (!submit(reap)) return;
           long count = 0;
@@ -65,24 +68,30 @@ class LinuxAio final : public IoEngine {
     prepared_.push_back(&control);
   }
 
-  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take is
-  /// reaped with its error.
-  template <typename Reap>
-  bool submit(const Reap& reap) {
+  /// 0, or an errno when the kernel does not take the first of those prepared.
+  int submit_prepared() {
     while (!prepared_.empty()) {
       const long taken =
           ::syscall(SYS_io_submit, queue_, static_cast<long>(prepared_.size()), prepared_.data());
       if (taken > 0) {
         in_kernel_ += static_cast<std::size_t>(taken);
         prepared_.erase(prepared_.begin(), prepared_.begin() + taken);
-      } else if (errno == EAGAIN && in_kernel_ > 0) {
-        break;  // the kernel has room again after a completion
       } else if (errno != EINTR) {
-        const int error = errno;
-        const auto slot = static_cast<std::uint32_t>(prepared_.front()->aio_data);
-        prepared_.erase(prepared_.begin());
-        reap(slot, -std::int64_t{error});
+        return errno;
       }
+    }
+    return 0;
+  }
+
+  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take is
+  /// reaped with its error.
+  template <typename Reap>
+  bool submit(const Reap& reap) {
+    while (const int error = submit_prepared()) {
+      if (error == EAGAIN && in_kernel_ > 0) break;  // there is room again after a completion
+      const auto slot = static_cast<std::uint32_t>(prepared_.front()->aio_data);
+      prepared_.erase(prepared_.begin());
+      reap(slot, -std::int64_t{error});
     }
     return in_kernel_ > 0;
   }

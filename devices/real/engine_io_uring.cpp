@@ -16,10 +16,14 @@ namespace {
 class IoUring final : public IoEngine {
  public:
   explicit IoUring(const Context& context) : context_(context) {
-    // Completions are then handled when we ask for them, not by an interrupt of our thread; kernels
-    // before 5.19 do not know the flag.
-    int error = ::io_uring_queue_init(context.depth, &ring_, IORING_SETUP_COOP_TASKRUN);
-    if (error == -EINVAL) error = ::io_uring_queue_init(context.depth, &ring_, 0);
+    // Completions are then handled when we ask for them, not by interrupting our thread. Kernels
+    // before 6.1 do not know the first flags, before 5.19 not the second.
+    int error = 0;
+    for (const unsigned flags :
+         {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0U}) {
+      error = ::io_uring_queue_init(context.depth, &ring_, flags);
+      if (error != -EINVAL) break;
+    }
     if (error < 0) throw refused("io_uring_setup", error);
 
     const int descriptor = context.target.descriptor();
@@ -43,7 +47,12 @@ class IoUring final : public IoEngine {
   [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     return run_queue(
         source, depth,
-        [this](std::uint32_t slot, const IoRequest& request) { prepare(slot, request); },
+        [this](std::uint32_t slot, const IoRequest& request) {
+          prepare(slot, request);
+          // One by one, as fio does: of a batch, the device sees the first with the last. What the
+          // kernel has no room for goes with the wait.
+          ::io_uring_submit(&ring_);
+        },
         [this](const auto& reap) {
           int submitted = 0;
           do {

@@ -197,14 +197,15 @@ std::string probe_json(const ProbeResult& result, const ProbeGrid& grid, const B
   if (result.failure) json["ended_by"] = result.failure->to_error(target).what();
   json["target"] = {{"path", target.path()},
                     {"kind", target.is_block_device() ? "block device" : "file"},
-                    {"file_system", file_system_of(target.path())},
                     {"size_bytes", target.size_bytes()},
-                    {"free_bytes", nullptr},
                     {"offset_alignment_bytes", target.alignment().offset_bytes},
                     {"memory_alignment_bytes", target.alignment().memory_bytes},
                     {"alignment_source", target.alignment().source},
                     {"direct_io_proof", target.direct_io_proof()}};
-  if (const auto free = free_bytes(target.path())) json["target"]["free_bytes"] = *free;
+  if (!target.is_block_device()) {
+    json["target"]["file_system"] = file_system_of(target.path());
+    if (const auto free = free_bytes(target.path())) json["target"]["free_bytes"] = *free;
+  }
   json["host"] = {{"name", host.name},
                   {"kernel", host.kernel},
                   {"machine", host.machine},

@@ -21,8 +21,8 @@ inline void record(IoReport& report, const IoCommand& command, IoCompletion comp
 }
 
 /// The loop of an engine with a queue in the kernel: fills the queue, waits, refills.
-///   start(slot, request)   prepares a request under the number `slot` < depth;
-///   wait(reap)             submits what was prepared, waits for at least one completion, and calls
+///   start(slot, request)   submits a request under the number `slot` < depth, if the kernel takes
+///   it; wait(reap)             submits what is left, waits for at least one completion, and calls
 ///                          reap(slot, result) for each.
 template <typename Start, typename Wait>
 [[nodiscard]] IoReport run_queue(const IoSource& source, std::uint32_t depth, Start start,
