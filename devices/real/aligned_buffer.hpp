@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdlib>
@@ -10,16 +12,24 @@
 
 namespace kvreplay {
 
+/// Of huge pages, a large request is a few long pieces of memory; of ordinary ones, which most
+/// programs use, many short ones, and the kernel may have to split it.
+enum class Pages { kOrdinary, kHuge };
+
 /// Memory for direct I/O: zeros, aligned, and paged in, so that no measured request pays for a page
 /// fault.
 class AlignedBuffer {
  public:
-  /// `alignment` is a power of two; whole pages of 4096 bytes are the least.
-  AlignedBuffer(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
-    alignment = std::max<std::size_t>(alignment, 4096);
+  /// `alignment` is a power of two; whole pages of 4096 bytes are the least. Huge pages are a wish
+  /// that the system may not grant.
+  AlignedBuffer(std::size_t bytes, std::size_t alignment, Pages pages = Pages::kOrdinary)
+      : bytes_(bytes) {
+    constexpr std::size_t kHugePage = 2 << 20;
+    alignment = std::max<std::size_t>(alignment, pages == Pages::kHuge ? kHugePage : 4096);
     const std::size_t rounded = (bytes + alignment - 1) / alignment * alignment;
     data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
     if (!data_) throw std::bad_alloc();
+    if (pages == Pages::kHuge) ::madvise(data_.get(), rounded, MADV_HUGEPAGE);
     std::memset(data_.get(), 0, rounded);
   }
 

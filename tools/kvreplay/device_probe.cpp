@@ -44,6 +44,7 @@ struct ProbeOptions {
   std::string engine;
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
+  bool huge_pages = false;
   std::string out;
 };
 
@@ -73,7 +74,8 @@ void run_probe(ProbeOptions options) {
     std::cerr << "kvreplay: no " << engine << ": " << reason << '\n';
   }
   if (choice.name == "sync" && options.engine.empty()) grid.depths = {1};
-  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes);
+  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes,
+                             options.huge_pages ? Pages::kHuge : Pages::kOrdinary);
   fill_random(memory.bytes(), grid.seed);
   const auto engine =
       Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
@@ -84,7 +86,9 @@ void run_probe(ProbeOptions options) {
     Progress progress("probe", static_cast<std::int64_t>(grid.points()));
     result = probe(target, *engine, grid, interrupted, progress);
   }
-  stream << probe_json(result, grid, target, choice, engine->notes(), "kvreplay " KVREPLAY_VERSION);
+  std::string notes = options.huge_pages ? "memory of huge pages" : "memory of ordinary pages";
+  if (!engine->notes().empty()) notes += "; " + engine->notes();
+  stream << probe_json(result, grid, target, choice, notes, "kvreplay " KVREPLAY_VERSION);
   stream.close();
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");
   output.commit();
@@ -132,6 +136,8 @@ void add_device_probe(CLI::App& device) {
       ->type_name("BYTES");
   command->add_flag("--allow-destructive", options->allow_destructive,
                     "Writes may destroy what TARGET holds");
+  command->add_flag("--huge-pages", options->huge_pages,
+                    "Memory of huge pages: large requests are then split less");
   command->add_option("--seed", options->grid.seed, "Of the random places")
       ->type_name("N")
       ->capture_default_str();
