@@ -180,6 +180,11 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
     const QueryRows queries = current.load(data.queries, query);
     const QueryRows look_ahead = ahead.load(data.queries_ahead, query);
     exact.compute(shape, so_far, queries);
+    if (!exact.finite()) {
+      throw UserError({trace.file(), "/layer/" + std::to_string(shape.layer)},
+                      "attention at position " + std::to_string(prompt + step) + " is not finite",
+                      "finite vectors and scale; `kvreplay verify` finds a value that is not");
+    }
     for (std::size_t i = 0; i < policies.size(); ++i) {
       add(quality[i], exact, policies[i].attend(so_far, queries, look_ahead));
       policies[i].take(so_far);

@@ -40,6 +40,13 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
   }
 }
 
+bool ExactStep::finite() const {
+  const auto all_finite = [](const std::vector<float>& values) {
+    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  };
+  return all_finite(logits_) && all_finite(probabilities_) && all_finite(outputs_);
+}
+
 std::span<const float> ExactStep::logits(std::int64_t query_head) const {
   return row(logits_, query_head, token_count());
 }

@@ -16,6 +16,9 @@ class ExactStep {
   /// Tokens that a sliding window hides have no part in it.
   void compute(const LayerShape& shape, const Entries& entries, QueryRows queries);
 
+  /// Whether every logit and output is a number: false tells of NaN or infinity in the vectors.
+  [[nodiscard]] bool finite() const;
+
   /// The first token that the step sees; the last one is its own.
   [[nodiscard]] Token first_token() const { return tokens_.front(); }
   [[nodiscard]] std::int64_t token_count() const { return std::ssize(tokens_); }

@@ -110,9 +110,10 @@ class Source {
   void read_command_setting(const std::string& set) {
     const Place place{"--set " + set, ""};
     const std::size_t equals = set.find('=');
-    if (equals == std::string::npos || equals == 0 || equals + 1 == set.size()) {
+    if (equals == std::string::npos || equals == 0) {
       throw UserError(place, "found no key=value", "such as device=emmc51");
     }
+    if (equals + 1 == set.size()) throw UserError(place, "found no value", "such as device=emmc51");
     const std::string key = set.substr(0, equals);
     const std::string value = set.substr(equals + 1);
     if (is_role_key(key)) {
@@ -185,12 +186,14 @@ std::span<const Parameter> part_parameters(const std::string& role, const std::s
   return found->second.parameters;
 }
 
+/// By name alone: whether the parts fit each other is seen once every setting has been applied.
 std::vector<Target> system_targets(const ConfigNode& node) {
-  std::vector<Target> targets;
-  const SystemSpec system = SystemSpec::parse(node, "");
-  for (const SystemSpec::Member& member : system.members()) {
-    if (!member.part.empty()) targets.push_back({member.role + ".part", nullptr});
-    for (Target& target : targets_of(member.parameters, member.role + ".")) {
+  std::vector<Target> targets = targets_of(DecideSpec::stream_parameters(), "stream.");
+  for (const std::string& role : SystemSpec::roles()) {
+    targets.push_back({role + ".part", nullptr});
+    if (!node.has(role)) continue;
+    const std::string part = node.at(role).at("part").text();
+    for (Target& target : targets_of(part_parameters(role, part), role + ".")) {
       targets.push_back(std::move(target));
     }
   }
@@ -288,7 +291,11 @@ std::vector<NamedConfig> load_configs(const Kind& kind, const Source& source,
   if (configs.empty()) {
     throw UserError(source.at(kind.member).place(), "found none", "at least one " + kind.member);
   }
-  for (const Setting& setting : source.settings()) {
+  // Parts first: a parameter may belong to the part that another setting chooses.
+  std::vector<Setting> settings = source.settings();
+  std::stable_partition(settings.begin(), settings.end(),
+                        [](const Setting& setting) { return setting.key.ends_with(".part"); });
+  for (const Setting& setting : settings) {
     const std::optional<std::string> key = setting.below(kind.member);
     if (!key) continue;
     // Who picks other systems than the file need not undo what the file sets for its own.

@@ -1,5 +1,6 @@
 #include "sim/system.hpp"
 
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -44,11 +45,16 @@ SystemSpec SystemSpec::load(const std::string& file) {
   return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
 }
 
-SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
-  static const std::vector<std::string> kMembers{"title",     "source",  "differs",   "stream",
-                                                 "grouping",  "scoring", "selection", "precision",
+std::span<const std::string> SystemSpec::roles() {
+  static const std::array<std::string, 8> kRoles{"grouping",  "scoring", "selection", "precision",
                                                  "retention", "cache",   "layout",    "pipeline"};
-  node.allow_only(kMembers);
+  return kRoles;
+}
+
+SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
+  std::vector<std::string> members{"title", "source", "differs", "stream"};
+  members.insert(members.end(), roles().begin(), roles().end());
+  node.allow_only(members);
   SystemSpec system;
   system.name = std::move(name);
   system.title = node.at("title").text();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct SystemSpec {
   [[nodiscard]] static SystemSpec load(const std::string& file);
   /// Checks that all members are known and that the parts fit each other.
   [[nodiscard]] static SystemSpec parse(const ConfigNode& node, std::string name);
+  /// The members that choose a part, in the order of the three stages.
+  [[nodiscard]] static std::span<const std::string> roles();
 
   std::string name;
   std::string title;

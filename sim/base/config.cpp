@@ -11,6 +11,9 @@ using nlohmann::json;
 
 namespace {
 
+/// Far beyond any config, far below what recursion over a value can take.
+constexpr int kMaxDepth = 64;
+
 std::string found_text(const json& node) {
   std::string text = node.dump(-1, ' ', false, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
@@ -36,7 +39,15 @@ ConfigNode ConfigNode::parse(std::string_view text, std::string file) {
   ConfigNode node;
   node.file_ = std::move(file);
   try {
-    node.root_ = std::make_shared<const json>(json::parse(text, nullptr, true, true));
+    const auto check_depth = [&node](int depth, json::parse_event_t, const json&) {
+      if (depth > kMaxDepth) {
+        throw UserError(node.place(),
+                        "found members nested deeper than " + std::to_string(kMaxDepth),
+                        "a flatter JSON object");
+      }
+      return true;
+    };
+    node.root_ = std::make_shared<const json>(json::parse(text, check_depth, true, true));
   } catch (const json::parse_error& error) {
     std::string message = first_line(error.what());
     const std::size_t bracket = message.find("] ");

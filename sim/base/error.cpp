@@ -34,7 +34,8 @@ std::string one_line(const Place& place, std::string_view found, std::string_vie
   }
   line += found;
   if (!allowed.empty()) line.append("; allowed: ").append(allowed);
-  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   return line;
 }
 

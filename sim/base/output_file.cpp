@@ -20,6 +20,17 @@ UserError write_error(const std::string& path) {
           "a writable folder with free space"};
 }
 
+UserError taken_error(const std::string& path) {
+  return {Place{path, ""}, "is there already", "the name of a new file"};
+}
+
+/// rename() that leaves alone what appeared under the final name in the meantime.
+bool rename_to_new(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  const bool unsupported = errno == EINVAL || errno == ENOSYS;
+  return unsupported && std::rename(from.c_str(), to.c_str()) == 0;
+}
+
 }  // namespace
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
@@ -27,6 +38,11 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   temporary_ = path_ + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code code;
+  if (std::filesystem::symlink_status(path_, code).type() !=
+      std::filesystem::file_type::not_found) {
+    throw taken_error(path_);
+  }
+  code.clear();
   if (!folder.empty()) std::filesystem::create_directories(folder, code);
   if (code) {
     throw UserError({folder.string(), ""}, "cannot be created (" + code.message() + ")",
@@ -43,7 +59,9 @@ void OutputFile::commit() {
   if (descriptor < 0) throw write_error(path_);
   const bool synced = ::fsync(descriptor) == 0;
   ::close(descriptor);
-  if (!synced || std::rename(temporary_.c_str(), path_.c_str()) != 0) throw write_error(path_);
+  if (!synced || !rename_to_new(temporary_, path_)) {
+    throw errno == EEXIST ? taken_error(path_) : write_error(path_);
+  }
   committed_ = true;
 }
 

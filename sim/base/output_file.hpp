@@ -5,8 +5,8 @@
 
 namespace kvreplay {
 
-/// A file that appears whole or not at all: written beside its final name, renamed by commit(),
-/// removed when commit() was never reached.
+/// A new file that appears whole or not at all: written beside its final name, renamed by commit(),
+/// removed when commit() was never reached. What is there already is never replaced: UserError.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
