@@ -53,14 +53,17 @@ ResultFolder::ResultFolder(fs::path path, bool numbered)
                (path_.filename().string() + ".partial-" + std::to_string(::getpid()));
   std::error_code code;
   if (!fs::create_directory(temporary_, code)) throw folder_error(path_, code);
+  interrupt_cleanup_.emplace(temporary_);
 }
 
 ResultFolder::~ResultFolder() {
+  interrupt_cleanup_.reset();
   std::error_code code;
   if (!committed_) fs::remove_all(temporary_, code);
 }
 
 std::string ResultFolder::commit() {
+  interrupt_cleanup_.reset();
   std::error_code code;
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), code);
   if (code) throw folder_error(path_, code);

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+
+#include "tools/kvreplay/interrupt_cleanup.hpp"
 
 namespace kvreplay {
 
 /// A folder of results that appears whole or not at all: filled under another name beside the
-/// nearest folder that exists, renamed by commit(), removed when commit() was never reached. Never
-/// touches results that are there already.
+/// nearest folder that exists, renamed by commit(), removed when commit() was never reached or an
+/// interrupt ends the program. Never touches results that are there already.
 class ResultFolder {
  public:
   /// `path` must be new or empty: a UserError otherwise, before any work is done.
@@ -31,6 +34,7 @@ class ResultFolder {
   std::filesystem::path temporary_;
   bool numbered_;
   bool committed_ = false;
+  std::optional<InterruptCleanup> interrupt_cleanup_;  ///< until commit()
 };
 
 }  // namespace kvreplay

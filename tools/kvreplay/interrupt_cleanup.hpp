@@ -1,0 +1,28 @@
+#pragma once
+
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+namespace kvreplay {
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder, say so in a line, and end the
+/// program with 128 + the signal's number. Threads started in its lifetime leave these signals to
+/// it.
+class InterruptCleanup {
+ public:
+  explicit InterruptCleanup(std::filesystem::path folder);
+  ~InterruptCleanup();
+  InterruptCleanup(const InterruptCleanup&) = delete;
+  InterruptCleanup& operator=(const InterruptCleanup&) = delete;
+
+ private:
+  void wait(const std::stop_token& stop) const;
+
+  std::filesystem::path folder_;
+  sigset_t signals_{};
+  sigset_t mask_before_{};
+  std::jthread waiter_;  // last: it uses the others
+};
+
+}  // namespace kvreplay
