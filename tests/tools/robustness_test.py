@@ -36,7 +36,7 @@ class Robustness(ProgramTest):
         self.assertFalse(os.path.isfile("/dev/null"))
 
     def test_settings_are_taken_together_in_any_order(self):
-        settings = ["system.cache.part=lru", "system.cache.capacity_groups=50", "system=quest"]
+        settings = ["system.cache.part=lru", "system.cache.capacity_groups=5000", "system=quest"]
         forward, = self.run_rows(*settings)
         backward, = self.run_rows(*reversed(settings))
         self.assertEqual(forward, backward)
