@@ -113,7 +113,9 @@ class Source {
     if (equals == std::string::npos || equals == 0) {
       throw UserError(place, "found no key=value", "such as device=emmc51");
     }
-    if (equals + 1 == set.size()) throw UserError(place, "found no value", "such as device=emmc51");
+    if (equals + 1 == set.size()) {
+      throw UserError(place, "found no value", "key=value, such as device=emmc51");
+    }
     const std::string key = set.substr(0, equals);
     const std::string value = set.substr(equals + 1);
     if (is_role_key(key)) {

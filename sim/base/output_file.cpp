@@ -21,14 +21,8 @@ UserError write_error(const std::string& path) {
 }
 
 UserError taken_error(const std::string& path) {
-  return {Place{path, ""}, "is there already", "the name of a new file"};
-}
-
-/// rename() that leaves alone what appeared under the final name in the meantime.
-bool rename_to_new(const std::string& from, const std::string& to) {
-  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  const bool unsupported = errno == EINVAL || errno == ENOSYS;
-  return unsupported && std::rename(from.c_str(), to.c_str()) == 0;
+  return {Place{path, ""}, "cannot be written (what is there already is no regular file)",
+          "a new file, or a regular one to replace"};
 }
 
 }  // namespace
@@ -59,9 +53,7 @@ void OutputFile::commit() {
   if (descriptor < 0) throw write_error(path_);
   const bool synced = ::fsync(descriptor) == 0;
   ::close(descriptor);
-  if (!synced || !rename_to_new(temporary_, path_)) {
-    throw errno == EEXIST ? taken_error(path_) : write_error(path_);
-  }
+  if (!synced || std::rename(temporary_.c_str(), path_.c_str()) != 0) throw write_error(path_);
   committed_ = true;
 }
 

@@ -5,8 +5,9 @@
 
 namespace kvreplay {
 
-/// A new file that appears whole or not at all: written beside its final name, renamed by commit(),
-/// removed when commit() was never reached. What is there already is never replaced: UserError.
+/// A file that appears whole or not at all: written beside its final name, renamed by commit(),
+/// removed when commit() was never reached. It replaces a regular file of that name; anything else
+/// there (a folder, a link, a device) is a UserError.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);

@@ -28,6 +28,7 @@ void add_adapt(CLI::App& program) {
       ->required()
       ->type_name("");
   command->add_option("OUT", options->out, "The trace to write: TO with the matrices")
+      ->check(CLI::NonexistentPath)
       ->required()
       ->type_name("");
   command->add_option("--rank", options->adapt.rank, "Columns of joint_lowrank")

@@ -19,7 +19,10 @@ void add_cut(CLI::App& program) {
       program.add_subcommand("cut", "Write a smaller trace: fewer layers, fewer tokens");
   auto options = std::make_shared<Options>();
   command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
-  command->add_option("OUT", options->out, "The trace to write")->required()->type_name("");
+  command->add_option("OUT", options->out, "The trace to write")
+      ->required()
+      ->check(CLI::NonexistentPath)
+      ->type_name("");
   command->add_option("--layers", options->cut.layers, "The model's layer numbers (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -56,7 +56,10 @@ void add_export_accesses(CLI::App& program) {
       ->add_option("ACCESSLOG", options->log, "An .access.h5 file of `kvreplay run --access-log`")
       ->required()
       ->type_name("");
-  command->add_option("OUT", options->out, "The file to write")->required()->type_name("");
+  command->add_option("OUT", options->out, "The file to write")
+      ->required()
+      ->check(CLI::NonexistentPath)
+      ->type_name("");
   command->add_option("--layer", options->layer, "The recorded model's layer number")
       ->required()
       ->type_name("N");

@@ -65,6 +65,7 @@ void add_train_controller(CLI::App& program) {
       ->required()
       ->type_name("");
   command->add_option("--out", options->out, "The controller to write")
+      ->check(CLI::NonexistentPath)
       ->required()
       ->type_name("FILE");
   const auto positive = [&](const char* name, std::int64_t& value, const char* help) {
