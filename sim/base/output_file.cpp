@@ -32,8 +32,9 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   temporary_ = path_ + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code code;
-  if (std::filesystem::symlink_status(path_, code).type() !=
-      std::filesystem::file_type::not_found) {
+  const std::filesystem::file_type type = std::filesystem::symlink_status(path_, code).type();
+  if (type != std::filesystem::file_type::not_found &&
+      type != std::filesystem::file_type::regular) {
     throw taken_error(path_);
   }
   code.clear();
