@@ -48,6 +48,17 @@ void Groups::on_event(const GroupEvent& event) {
   }
 }
 
+std::vector<GroupId> Groups::groups_of(std::span<const Token> tokens) const {
+  std::vector<GroupId> groups;
+  for (const Token token : tokens) {
+    const GroupId group = group_of(token);
+    if (group != kNoGroup) groups.push_back(group);
+  }
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  return groups;
+}
+
 void Groups::join(GroupId group, std::span<const Token> tokens) {
   if (!buffered_.empty()) {
     std::vector<Token> leaving;

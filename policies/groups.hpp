@@ -70,6 +70,8 @@ class Groups final : public EventSink {
     const auto index = static_cast<std::size_t>(token);
     return index < where_.size() ? where_[index] : Where::kUnseen;
   }
+  /// The groups that hold any of the tokens, ascending, each once.
+  [[nodiscard]] std::vector<GroupId> groups_of(std::span<const Token> tokens) const;
   /// The token's group, or kNoGroup.
   [[nodiscard]] GroupId group_of(Token token) const {
     return where(token) == Where::kGrouped ? group_of_[static_cast<std::size_t>(token)] : kNoGroup;

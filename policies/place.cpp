@@ -163,9 +163,8 @@ void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStr
       cache.erase(key);
       break;
     case EventKind::kReencoded:
-      for (const Token token : event.tokens) {
-        const GroupId group = stored.groups().group_of(token);
-        if (group != kNoGroup) cache.resized({s, group}, stored.group_bytes(group));
+      for (const GroupId group : stored.groups().groups_of(event.tokens)) {
+        cache.resized({s, group}, stored.group_bytes(group));
       }
       break;
     case EventKind::kCreated:

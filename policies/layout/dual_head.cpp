@@ -47,17 +47,11 @@ class DualHead final : public Layout {
       case EventKind::kDissolved:
         remove(s, event.group);
         break;
-      case EventKind::kReencoded: {
-        std::vector<GroupId> changed;
-        for (const Token token : event.tokens) {
-          const GroupId group = stored.groups().group_of(token);
-          if (group != kNoGroup) changed.push_back(group);
+      case EventKind::kReencoded:
+        for (const GroupId group : stored.groups().groups_of(event.tokens)) {
+          rewrite(s, group, stored, traffic);
         }
-        std::sort(changed.begin(), changed.end());
-        changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-        for (const GroupId group : changed) rewrite(s, group, stored, traffic);
         break;
-      }
       case EventKind::kBuffered:
       case EventKind::kSealed:
       case EventKind::kLoaded:

@@ -83,17 +83,11 @@ class Grouped final : public Layout {
       case EventKind::kDissolved:
         clear(stream, event.group);
         break;
-      case EventKind::kReencoded: {
-        std::vector<GroupId> changed;
-        for (const Token token : event.tokens) {
-          const GroupId group = stored.groups().group_of(token);
-          if (group != kNoGroup) changed.push_back(group);
+      case EventKind::kReencoded:
+        for (const GroupId group : stored.groups().groups_of(event.tokens)) {
+          write(stream, group, stored, traffic.writes);
         }
-        std::sort(changed.begin(), changed.end());
-        changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
-        for (const GroupId group : changed) write(stream, group, stored, traffic.writes);
         break;
-      }
       case EventKind::kBuffered:
       case EventKind::kSealed:
       case EventKind::kLoaded:
