@@ -30,8 +30,8 @@ class UserError : public std::runtime_error {
 [[nodiscard]] UserError unknown_name(const Place& place, std::string_view kind,
                                      std::string_view name, std::span<const std::string> names);
 
-/// The member of `names` with the smallest edit distance from `name`, or else the one that differs in
-/// the unit alone (page_kib, page_bytes); empty when none is near.
+/// The member of `names` with the smallest edit distance from `name`, or else the one that differs
+/// in the unit alone (page_kib, page_bytes); empty when none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 /// "a, b, c"
