@@ -1,5 +1,6 @@
 #include "sim/engine/simulation.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace kvreplay {
@@ -35,13 +36,20 @@ Simulation::Event Simulation::pop() {
   return first;
 }
 
+void Simulation::run_next() {
+  const Event event = pop();
+  now_ = event.at;
+  ++events_run_;
+  event.handler->on_event(event.argument);
+}
+
 void Simulation::run() {
-  while (!heap_.empty()) {
-    const Event event = pop();
-    now_ = event.at;
-    ++events_run_;
-    event.handler->on_event(event.argument);
-  }
+  while (!heap_.empty()) run_next();
+}
+
+void Simulation::run_until(SimTime at) {
+  while (!heap_.empty() && heap_.front().at <= at) run_next();
+  now_ = std::max(now_, at);
 }
 
 }  // namespace kvreplay

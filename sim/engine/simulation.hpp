@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace kvreplay {
@@ -43,6 +44,13 @@ class Simulation {
   /// Runs until no event is left. What a handler or a process throws comes out here; the events
   /// that were pending stay so.
   void run();
+  /// Runs the events up to `at` and those at `at`, then sets the clock to it; for a clock that
+  /// follows another. An `at` before now() changes nothing.
+  void run_until(SimTime at);
+  /// When the next event is due; nothing when none is pending.
+  [[nodiscard]] std::optional<SimTime> next_at() const {
+    return heap_.empty() ? std::nullopt : std::optional(heap_.front().at);
+  }
 
  private:
   friend class ProcessPromise;
@@ -57,6 +65,7 @@ class Simulation {
     return a.at != b.at ? a.at < b.at : a.sequence < b.sequence;
   }
   Event pop();
+  void run_next();
 
   SimTime now_ = 0;
   std::uint64_t next_sequence_ = 0;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -72,6 +73,36 @@ TEST(Simulation, IsDeterministic) {
     return branching.seen;
   };
   EXPECT_EQ(run(), run());
+}
+
+TEST(Simulation, RunsInStepsAsItRunsAtOnce) {
+  const auto seen = [](bool in_steps) {
+    Simulation simulation;
+    Branching branching(simulation);
+    for (int i = 0; i < 50; ++i) simulation.schedule(i % 3, branching, branching.next++);
+    for (SimTime at = 0; in_steps && simulation.next_at(); at += 7) {
+      simulation.run_until(at);
+      EXPECT_EQ(simulation.now(), at);
+      EXPECT_TRUE(!simulation.next_at() || *simulation.next_at() > at);
+      EXPECT_LE(branching.seen.empty() ? 0 : branching.seen.back().first, at);
+    }
+    simulation.run();
+    return branching.seen;
+  };
+  EXPECT_EQ(seen(true), seen(false));
+}
+
+TEST(Simulation, AnEarlierTimeThanNowRunsNothing) {
+  Simulation simulation;
+  Log log(simulation);
+  simulation.run_until(10);
+  simulation.schedule(12, log, 0);
+  simulation.run_until(5);
+  EXPECT_EQ(simulation.now(), 10);
+  EXPECT_EQ(simulation.next_at(), 12);
+  simulation.run_until(12);
+  EXPECT_EQ(log.seen.size(), 1u);
+  EXPECT_EQ(simulation.next_at(), std::nullopt);
 }
 
 TEST(Simulation, RefusesThePast) {
