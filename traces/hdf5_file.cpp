@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <bit>
 #include <cassert>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -208,6 +211,48 @@ Attribute open_attribute(hid_t file, const Place& place, const std::string& name
   return {place, label, std::move(id), std::move(type), std::move(space)};
 }
 
+/// Of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that heap and
+/// crashes on wrong ones, so a child of this process reads them. (It reads by pread, which does not
+/// move the offset that the two share.)
+std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw UserError(attribute.place, attribute.label + " cannot be read (no pipe)", "");
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr unsigned kMostSeconds = 10;
+    alarm(kMostSeconds);
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) signal(crash, SIG_DFL);
+    char* characters = nullptr;
+    if (H5Aread(attribute.id.get(), memory_type, &characters) < 0) _exit(1);
+    const char* end = characters == nullptr ? nullptr : characters + std::strlen(characters);
+    for (const char* next = characters; next != end;) {
+      const ssize_t written = write(ends[1], next, static_cast<std::size_t>(end - next));
+      if (written < 0) _exit(1);
+      next += written;
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (child > 0) {
+    const ssize_t got = read(ends[0], piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = 1;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) throw UserError(attribute.place, attribute.label + " cannot be read", "");
+  return text;
+}
+
 void write_attribute(hid_t file, const Place& place, const std::string& name, hid_t type,
                      const Handle& space, const void* values) {
   const Handle object = open_object(file, place);
@@ -380,11 +425,7 @@ std::string Hdf5File::text_attribute(const std::string& path, const std::string&
   }
   const Handle memory_type(H5Tcopy(attribute.type.get()), H5Tclose);
   if (H5Tis_variable_str(attribute.type.get()) > 0) {
-    char* characters = nullptr;
-    attribute.read(memory_type.get(), &characters);
-    std::string text = characters == nullptr ? "" : characters;
-    H5free_memory(characters);
-    return text;
+    return read_variable_text(attribute, memory_type.get());
   }
   std::string text(H5Tget_size(attribute.type.get()), '\0');
   attribute.read(memory_type.get(), text.data());

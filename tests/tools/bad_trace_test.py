@@ -101,6 +101,24 @@ class BadTrace(ProgramTest):
             with self.subTest(size=size):
                 self.refuses(["verify", trace], ["truncated.kvtrace.h5"])
 
+    def test_a_flipped_bit_never_crashes(self):
+        """Bits of the headers and of the heap of the texts, one at a time: sound or refused."""
+        trace = self.folder / "flipped.kvtrace.h5"
+        sound = self.sound.read_bytes()
+        heap = sound.index(b"GCOL")
+        self.assertNotEqual(heap, -1)
+        places = [*range(0, 4096, 61), *range(heap, heap + 64), *range(heap + 64, heap + 4096, 97)]
+        codes = set()
+        for number, place in enumerate(places):
+            damaged = bytearray(sound)
+            damaged[place] ^= 1 << number % 8
+            trace.write_bytes(damaged)
+            result = self.kvreplay("inspect", trace)
+            with self.subTest(place=place, bit=number % 8):
+                self.assertIn(result.returncode, (0, 2), result.stderr)
+            codes.add(result.returncode)
+        self.assertEqual(codes, {0, 2})
+
     def test_not_a_trace(self):
         text = self.folder / "notes.txt"
         text.write_text("not HDF5\n" * 1000)
