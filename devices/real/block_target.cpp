@@ -39,12 +39,17 @@ class Descriptor {
   int value_;
 };
 
-int open_direct(const std::string& path, int flags, bool may_be_missing) {
+/// Opens the same file again, even when its name is gone.
+std::string path_of(int descriptor) {
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+int open_direct(const std::string& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC);
   if (descriptor >= 0) return descriptor;
   const int error = errno;
   const Place place{path, ""};
-  if (error == ENOENT && !may_be_missing) {
+  if (error == ENOENT) {
     throw UserError(place, "no such file or device", "a file, or a block device");
   }
   if (error == EINVAL) {
@@ -92,63 +97,59 @@ bool is_cached(int descriptor, std::uint64_t offset, std::size_t bytes) {
 }  // namespace
 
 BlockTarget BlockTarget::open(const std::string& path) {
-  return {path, open_direct(path, O_RDONLY, false), false, false};
+  return {path, open_direct(path, O_RDONLY), false};
 }
 
 BlockTarget BlockTarget::open_destructive(const std::string& path) {
   // O_EXCL without O_CREAT: a block device that is mounted, or otherwise in use, is refused.
-  return {path, open_direct(path, O_RDWR | O_EXCL, false), true, false};
+  return {path, open_direct(path, O_RDWR | O_EXCL), true};
 }
 
-BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes) {
+BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes,
+                                const std::function<void(std::uint64_t)>& on_progress) {
   const Place place{path, ""};
   if (bytes == 0) throw UserError(place, "cannot be created with 0 bytes", "at least one block");
-  {
-    const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-    if (file.get() < 0 && errno == EEXIST) {
-      throw UserError(place, "exists already", "the name of a new file");
-    }
-    if (file.get() < 0) {
-      throw UserError(place, "cannot be created (" + errno_text(errno) + ")", "a writable folder");
-    }
-    // Written, not only allocated: a file system answers reads of unwritten blocks by itself.
-    // Random, because some devices compress.
-    Random random(1);
-    std::vector<std::uint64_t> piece(1 << 17);
-    for (std::uint64_t done = 0; done < bytes;) {
-      for (std::uint64_t& word : piece) word = random.next();
-      const auto wanted = std::min<std::uint64_t>(bytes - done, piece.size() * sizeof(piece[0]));
-      const ssize_t written = ::write(file.get(), piece.data(), wanted);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) {
-        const int error = errno;
-        ::unlink(path.c_str());
-        throw UserError(place,
-                        "cannot be filled: " + std::to_string(done) + " of " +
-                            std::to_string(bytes) + " bytes written (" + errno_text(error) + ")",
-                        "a folder with enough free space");
-      }
-      done += static_cast<std::uint64_t>(written);
-    }
-    if (::fsync(file.get()) != 0) {
-      const int error = errno;
-      ::unlink(path.c_str());
-      throw UserError(place, "cannot be synced (" + errno_text(error) + ")", "a sound disk");
-    }
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.get() < 0 && errno == EEXIST) {
+    throw UserError(place, "exists already", "the name of a new file");
   }
-  try {
-    return {path, open_direct(path, O_RDWR, true), true, true};
-  } catch (...) {
-    ::unlink(path.c_str());
-    throw;
+  if (file.get() < 0) {
+    throw UserError(place, "cannot be created (" + errno_text(errno) + ")", "a writable folder");
   }
+  ::unlink(path.c_str());
+  // Written, not only allocated: a file system answers reads of unwritten blocks by itself.
+  // Random, because some devices compress.
+  Random random(1);
+  std::vector<std::uint64_t> piece(1 << 17);
+  for (std::uint64_t done = 0; done < bytes;) {
+    if (on_progress) on_progress(done);
+    for (std::uint64_t& word : piece) word = random.next();
+    const auto wanted = std::min<std::uint64_t>(bytes - done, piece.size() * sizeof(piece[0]));
+    const ssize_t written = ::write(file.get(), piece.data(), wanted);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const std::string why = errno_text(errno);
+      throw UserError(place,
+                      "cannot be filled: " + std::to_string(done) + " of " + std::to_string(bytes) +
+                          " bytes written (" + why + ")",
+                      "a folder with enough free space");
+    }
+    done += static_cast<std::uint64_t>(written);
+  }
+  if (::fsync(file.get()) != 0) {
+    throw UserError(place, "cannot be synced (" + errno_text(errno) + ")", "a sound disk");
+  }
+  const int direct = ::open(path_of(file.get()).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+  if (direct < 0) {
+    throw UserError(place,
+                    "its file system has no direct I/O (O_DIRECT: " + errno_text(errno) + ")",
+                    "a folder on a disk's file system");
+  }
+  return {path, direct, true};
 }
 
-BlockTarget::BlockTarget(std::string path, int descriptor, bool writable, bool remove_at_end)
-    : path_(std::move(path)),
-      descriptor_(descriptor),
-      writable_(writable),
-      remove_at_end_(remove_at_end) {
+BlockTarget::BlockTarget(std::string path, int descriptor, bool writable)
+    : path_(std::move(path)), descriptor_(descriptor), writable_(writable) {
   try {
     read_size();
     read_alignment();
@@ -163,7 +164,6 @@ BlockTarget::BlockTarget(BlockTarget&& other) noexcept
     : path_(other.path_),
       descriptor_(std::exchange(other.descriptor_, -1)),
       writable_(other.writable_),
-      remove_at_end_(std::exchange(other.remove_at_end_, false)),
       is_block_device_(other.is_block_device_),
       size_bytes_(other.size_bytes_),
       alignment_(other.alignment_),
@@ -171,7 +171,10 @@ BlockTarget::BlockTarget(BlockTarget&& other) noexcept
 
 BlockTarget::~BlockTarget() {
   if (descriptor_ >= 0) ::close(descriptor_);
-  if (remove_at_end_) ::unlink(path_.c_str());
+}
+
+std::string BlockTarget::descriptor_path() const {
+  return path_of(descriptor_);
 }
 
 void BlockTarget::read_size() {
@@ -193,12 +196,10 @@ void BlockTarget::read_size() {
 void BlockTarget::read_alignment() {
 #ifdef STATX_DIOALIGN
   struct statx extended {};
+  // An alignment of 0 says that direct I/O is not possible, but an emulator that does not know the
+  // field leaves it 0 too: the proof decides.
   if (::statx(descriptor_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &extended) == 0 &&
-      (extended.stx_mask & STATX_DIOALIGN) != 0) {
-    if (extended.stx_dio_offset_align == 0) {
-      throw UserError(place(), "its file system has no direct I/O (O_DIRECT) on this file",
-                      "a file on a disk's file system, or a block device");
-    }
+      (extended.stx_mask & STATX_DIOALIGN) != 0 && extended.stx_dio_offset_align > 0) {
     alignment_ = {extended.stx_dio_offset_align, extended.stx_dio_mem_align, "statx"};
   }
 #endif
@@ -239,7 +240,7 @@ void BlockTarget::prove_direct_io() {
     if (got != static_cast<ssize_t>(block)) throw read_failed("a direct", got);
   };
 
-  const Descriptor buffered(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor buffered(::open(descriptor_path().c_str(), O_RDONLY | O_CLOEXEC));
   if (buffered.get() < 0) throw read_failed("a buffered", -1);
   const ssize_t got = ::pread(buffered.get(), cached.bytes().data(), block, at);
   if (got != static_cast<ssize_t>(block)) throw read_failed("a buffered", got);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "devices/device.hpp"
@@ -25,8 +26,12 @@ class BlockTarget {
   [[nodiscard]] static BlockTarget open(const std::string& path);
   /// For reading and writing: what it holds may be lost. The caller has the user's word for that.
   [[nodiscard]] static BlockTarget open_destructive(const std::string& path);
-  /// A new file of random bytes, for reading and writing. It is removed with the object.
-  [[nodiscard]] static BlockTarget create(const std::string& path, std::uint64_t bytes);
+  /// A new file of random bytes, for reading and writing. Its name is gone as soon as it is open,
+  /// so that nothing is left behind however the program ends. `on_progress` is told the bytes
+  /// written so far; what it throws ends the matter.
+  [[nodiscard]] static BlockTarget create(
+      const std::string& path, std::uint64_t bytes,
+      const std::function<void(std::uint64_t done_bytes)>& on_progress = {});
 
   ~BlockTarget();
   BlockTarget(BlockTarget&& other) noexcept;
@@ -34,6 +39,8 @@ class BlockTarget {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// Leads to the open target, whether it still has a name or not.
+  [[nodiscard]] std::string descriptor_path() const;
   [[nodiscard]] bool writable() const { return writable_; }
   [[nodiscard]] bool is_block_device() const { return is_block_device_; }
   /// Whole blocks of the alignment; a shorter rest at the end is out of reach of direct I/O.
@@ -46,7 +53,7 @@ class BlockTarget {
   void check(const IoCommand& command) const;
 
  private:
-  BlockTarget(std::string path, int descriptor, bool writable, bool remove_at_end);
+  BlockTarget(std::string path, int descriptor, bool writable);
   [[nodiscard]] Place place() const { return {path_, ""}; }
   void read_size();
   void read_alignment();
@@ -55,7 +62,6 @@ class BlockTarget {
   std::string path_;
   int descriptor_ = -1;
   bool writable_ = false;
-  bool remove_at_end_ = false;
   bool is_block_device_ = false;
   std::uint64_t size_bytes_ = 0;
   DirectAlignment alignment_;

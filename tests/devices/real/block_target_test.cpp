@@ -85,17 +85,20 @@ TEST_F(BlockTargetTest, CommandsMustFit) {
   EXPECT_NO_THROW(BlockTarget::open_destructive(path_).check({0, block_, true}));
 }
 
-TEST_F(BlockTargetTest, ACreatedFileIsFullOfBytesAndGoesInTheEnd) {
+TEST_F(BlockTargetTest, ACreatedFileIsFullOfBytesAndHasNoNameToBeLeftBehind) {
   const std::string path = folder_.file("created");
-  {
-    const BlockTarget target = BlockTarget::create(path, 3 << 20);
-    EXPECT_TRUE(target.writable());
-    EXPECT_EQ(target.size_bytes(), 3u << 20);
-    struct stat status {};
-    ASSERT_EQ(::stat(path.c_str(), &status), 0);
-    EXPECT_GE(status.st_blocks * 512, 3 << 20) << "a file with holes measures nothing";
-  }
+  std::uint64_t told = 0;
+  const BlockTarget target = BlockTarget::create(path, 3 << 20, [&](std::uint64_t done) {
+    EXPECT_FALSE(std::filesystem::exists(path));
+    told = done;
+  });
+  EXPECT_EQ(told, 2u << 20);
+  EXPECT_TRUE(target.writable());
+  EXPECT_EQ(target.size_bytes(), 3u << 20);
   EXPECT_FALSE(std::filesystem::exists(path));
+  struct stat status {};
+  ASSERT_EQ(::stat(target.descriptor_path().c_str(), &status), 0);
+  EXPECT_GE(status.st_blocks * 512, 3 << 20) << "a file with holes measures nothing";
 }
 
 TEST_F(BlockTargetTest, CreatingNeverTouchesWhatIsThere) {
