@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <system_error>
 
@@ -30,6 +31,14 @@ std::vector<Temperature> temperatures(const std::string& folder) {
     found.push_back({type, millidegrees / 1000});
   }
   return found;
+}
+
+nlohmann::ordered_json to_json(const std::vector<Temperature>& temperatures) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  for (const auto& [zone, celsius] : temperatures) {
+    json.push_back({{"zone", zone}, {"celsius", celsius}});
+  }
+  return json;
 }
 
 std::optional<std::uint64_t> free_bytes(const std::string& path) {
@@ -64,6 +73,14 @@ HostFacts host_facts() {
   ::uname(&system);
   return {system.nodename, std::string(system.sysname) + " " + system.release, system.machine,
           ::sysconf(_SC_NPROCESSORS_ONLN), ::sysconf(_SC_PAGESIZE)};
+}
+
+nlohmann::ordered_json to_json(const HostFacts& host) {
+  return {{"name", host.name},
+          {"kernel", host.kernel},
+          {"machine", host.machine},
+          {"processors", host.processors},
+          {"page_bytes", host.page_bytes}};
 }
 
 }  // namespace kvreplay

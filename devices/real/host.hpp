@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@ struct Temperature {
 /// Every zone that tells; none where the system has none. `folder` holds thermal_zone*/.
 [[nodiscard]] std::vector<Temperature> temperatures(
     const std::string& folder = "/sys/class/thermal");
+[[nodiscard]] nlohmann::ordered_json to_json(const std::vector<Temperature>& temperatures);
 
 /// Free space of the file system that holds `path`; nothing where it cannot be told.
 [[nodiscard]] std::optional<std::uint64_t> free_bytes(const std::string& path);
@@ -32,5 +34,6 @@ struct HostFacts {
   std::int64_t page_bytes = 0;
 };
 [[nodiscard]] HostFacts host_facts();
+[[nodiscard]] nlohmann::ordered_json to_json(const HostFacts& host);
 
 }  // namespace kvreplay

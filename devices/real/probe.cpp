@@ -7,6 +7,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "devices/real/host.hpp"
 #include "sim/base/random.hpp"
 
 namespace kvreplay {
@@ -61,28 +62,6 @@ Json latency_json(const LatencySummary& latency) {
           {"p999_us", latency.p999_us},   {"max_us", latency.max_us}};
 }
 
-Json point_json(const ProbePoint& point) {
-  Json json{{"pattern", to_text(point.pattern)},
-            {"write_share", point.write_share},
-            {"bytes", point.bytes},
-            {"depth", point.depth},
-            {"seconds", point.seconds},
-            {"iops", point.iops},
-            {"mb_s", point.mb_s}};
-  json.update(latency_json(point.latency));
-  if (point.read_latency) json["reads"] = latency_json(*point.read_latency);
-  if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
-  return json;
-}
-
-Json temperatures_json(const std::vector<Temperature>& temperatures) {
-  Json json = Json::array();
-  for (const auto& [zone, celsius] : temperatures) {
-    json.push_back({{"zone", zone}, {"celsius", celsius}});
-  }
-  return json;
-}
-
 std::string utc_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -90,6 +69,34 @@ std::string utc_now() {
   std::array<char, 32> text{};
   std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
   return text.data();
+}
+
+Json setting_json(const BlockTarget& target, const EngineChoice& choice, const std::string& notes,
+                  const ProbeGrid& grid) {
+  Json json;
+  json["target"] = {{"path", target.path()},
+                    {"kind", target.is_block_device() ? "block device" : "file"},
+                    {"size_bytes", target.size_bytes()},
+                    {"offset_alignment_bytes", target.alignment().offset_bytes},
+                    {"memory_alignment_bytes", target.alignment().memory_bytes},
+                    {"alignment_source", target.alignment().source},
+                    {"direct_io_proof", target.direct_io_proof()}};
+  if (!target.is_block_device()) {
+    json["target"]["file_system"] = file_system_of(target.descriptor_path());
+    if (const auto free = free_bytes(target.descriptor_path())) {
+      json["target"]["free_bytes"] = *free;
+    }
+  }
+  json["host"] = to_json(host_facts());
+  json["host"]["temperatures_before"] = to_json(temperatures());
+  json["engine"] = {{"name", choice.name}, {"notes", notes}, {"refused", Json::array()}};
+  for (const auto& [engine, reason] : choice.refused) {
+    json["engine"]["refused"].push_back({{"engine", engine}, {"reason", reason}});
+  }
+  json["seconds_a_point"] = grid.seconds;
+  json["seed"] = grid.seed;
+  json["points_wanted"] = grid.points();
+  return json;
 }
 
 }  // namespace
@@ -133,14 +140,28 @@ LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
   return summary;
 }
 
+Json to_json(const ProbePoint& point) {
+  Json json{{"pattern", to_text(point.pattern)},
+            {"write_share", point.write_share},
+            {"bytes", point.bytes},
+            {"depth", point.depth},
+            {"seconds", point.seconds},
+            {"iops", point.iops},
+            {"mb_s", point.mb_s}};
+  json.update(latency_json(point.latency));
+  if (point.read_latency) json["reads"] = latency_json(*point.read_latency);
+  if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
+  return json;
+}
+
 ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
-                  const std::atomic<bool>& stop, Progress& progress) {
+                  const std::atomic<bool>& stop,
+                  const std::function<void(const ProbePoint&)>& on_point) {
   for (const std::uint32_t bytes : grid.sizes_bytes) {
     target.check({0, bytes, false});
     if (grid.writes()) target.check({0, bytes, true});
   }
   ProbeResult result;
-  result.temperatures_before = temperatures();
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
       for (const std::uint32_t bytes : grid.sizes_bytes) {
@@ -160,19 +181,14 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
               depth);
           result.failure = report.failure;
           result.interrupted = stop;
-          if (!result.partial()) {
-            summarise_point(point, report.completions);
-            result.points.push_back(std::move(point));
-            progress.advance();
-            continue;
-          }
-          result.temperatures_after = temperatures();
-          return result;
+          if (!result.complete()) return result;
+          summarise_point(point, report.completions);
+          if (on_point) on_point(point);
+          result.points.push_back(std::move(point));
         }
       }
     }
   }
-  result.temperatures_after = temperatures();
   return result;
 }
 
@@ -184,44 +200,37 @@ void fill_random(std::span<std::byte> memory, std::uint64_t seed) {
   }
 }
 
-std::string probe_json(const ProbeResult& result, const ProbeGrid& grid, const BlockTarget& target,
-                       const EngineChoice& choice, const std::string& engine_notes,
-                       const std::string& program) {
-  const HostFacts host = host_facts();
-  Json json;
-  json["format"] = "kvreplay probe 1";
-  json["program"] = program;
-  json["time"] = utc_now();
-  json["partial"] = result.partial();
-  if (result.interrupted) json["ended_by"] = "interrupted";
-  if (result.failure) json["ended_by"] = result.failure->to_error(target).what();
-  json["target"] = {{"path", target.path()},
-                    {"kind", target.is_block_device() ? "block device" : "file"},
-                    {"size_bytes", target.size_bytes()},
-                    {"offset_alignment_bytes", target.alignment().offset_bytes},
-                    {"memory_alignment_bytes", target.alignment().memory_bytes},
-                    {"alignment_source", target.alignment().source},
-                    {"direct_io_proof", target.direct_io_proof()}};
-  if (!target.is_block_device()) {
-    json["target"]["file_system"] = file_system_of(target.path());
-    if (const auto free = free_bytes(target.path())) json["target"]["free_bytes"] = *free;
-  }
-  json["host"] = {{"name", host.name},
-                  {"kernel", host.kernel},
-                  {"machine", host.machine},
-                  {"processors", host.processors},
-                  {"page_bytes", host.page_bytes},
-                  {"temperatures_before", temperatures_json(result.temperatures_before)},
-                  {"temperatures_after", temperatures_json(result.temperatures_after)}};
-  json["engine"] = {{"name", choice.name}, {"notes", engine_notes}, {"refused", Json::array()}};
-  for (const auto& [engine, reason] : choice.refused) {
-    json["engine"]["refused"].push_back({{"engine", engine}, {"reason", reason}});
-  }
-  json["seconds_a_point"] = grid.seconds;
-  json["seed"] = grid.seed;
-  json["points_wanted"] = grid.points();
-  json["points"] = Json::array();
-  for (const ProbePoint& point : result.points) json["points"].push_back(point_json(point));
+ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::atomic<bool>& stop,
+                   const ProbeSink& sink) {
+  ProbeGrid& grid = request.grid;
+  const EngineChoice choice = choose_engine(target, request.engine);
+  if (choice.name == "sync" && request.engine.empty()) grid.depths = {1};
+  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes, request.pages);
+  fill_random(memory.bytes(), grid.seed);
+  const auto engine =
+      Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
+  std::string notes =
+      request.pages == Pages::kHuge ? "memory of huge pages" : "memory of ordinary pages";
+  if (!engine->notes().empty()) notes += "; " + engine->notes();
+  sink.on_setting(setting_json(target, choice, notes, grid));
+  const ProbeResult result = probe(target, *engine, grid, stop, [&sink](const ProbePoint& point) {
+    sink.on_point(to_json(point));
+  });
+  ProbeEnd end;
+  if (result.interrupted) end.ended_by = "interrupted";
+  if (result.failure) end.ended_by = result.failure->to_error(target).what();
+  end.temperatures = temperatures();
+  return end;
+}
+
+std::string probe_document(const Json& setting, std::span<const Json> points, const ProbeEnd& end,
+                           const std::string& program) {
+  Json json{{"format", "kvreplay probe 1"}, {"program", program}, {"time", utc_now()}};
+  json["complete"] = end.ended_by.empty();
+  if (!end.ended_by.empty()) json["ended_by"] = end.ended_by;
+  json.update(setting);
+  json["host"]["temperatures_after"] = to_json(end.temperatures);
+  json["points"] = points;
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -3,15 +3,17 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
-#include "sim/base/progress.hpp"
 
 namespace kvreplay {
 
@@ -70,25 +72,53 @@ struct ProbeResult {
   std::vector<ProbePoint> points;  ///< in the order of the grid, as far as it went
   bool interrupted = false;
   std::optional<IoFailure> failure;  ///< what ended it early
-  std::vector<Temperature> temperatures_before;
-  std::vector<Temperature> temperatures_after;
 
-  [[nodiscard]] bool partial() const { return interrupted || failure; }
+  [[nodiscard]] bool complete() const { return !interrupted && !failure; }
 };
 
-/// Measures the grid, point after point, over the whole target. `stop` ends it early; what was
-/// measured until then is kept, as it is when a request fails. UserError before the first request
-/// when the target is too small for a size, not aligned for it, or not to be written.
+/// Measures the grid, point after point, over the whole target, and calls `on_point` with each.
+/// `stop` ends it early; what was measured until then is kept, as it is when a request fails.
+/// UserError before the first request when the target is too small for a size, not aligned for it,
+/// or not to be written.
 [[nodiscard]] ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
-                                const std::atomic<bool>& stop, Progress& progress);
+                                const std::atomic<bool>& stop,
+                                const std::function<void(const ProbePoint&)>& on_point = {});
 
 /// Random bytes to write: zeros would be a special case to some devices.
 void fill_random(std::span<std::byte> memory, std::uint64_t seed);
 
-/// The result as JSON, with the target, the host, the engine and how it was chosen.
-/// `program` is name and version of what measured.
-[[nodiscard]] std::string probe_json(const ProbeResult& result, const ProbeGrid& grid,
-                                     const BlockTarget& target, const EngineChoice& choice,
-                                     const std::string& engine_notes, const std::string& program);
+/// A probe as a user asks for it.
+struct ProbeRequest {
+  ProbeGrid grid;
+  std::string engine;  ///< "": the first that the system permits
+  Pages pages = Pages::kOrdinary;
+};
+
+/// Takes a probe's results as they come, here or from another machine.
+struct ProbeSink {
+  /// Once, before the first point: target, host, engine and how it was chosen, grid.
+  std::function<void(const nlohmann::ordered_json& setting)> on_setting;
+  std::function<void(const nlohmann::ordered_json& point)> on_point;
+};
+
+/// How a probe ended.
+struct ProbeEnd {
+  std::string ended_by;  ///< "" at the end of the grid; "interrupted", or the error of a request
+  std::vector<Temperature> temperatures;
+
+  [[nodiscard]] bool interrupted() const { return ended_by == "interrupted"; }
+};
+
+/// Chooses the engine, gives it memory and measures. UserError as of probe() and choose_engine().
+[[nodiscard]] ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request,
+                                 const std::atomic<bool>& stop, const ProbeSink& sink);
+
+/// The result file of a probe. `program` is name and version of what asked for it. Without all of
+/// its points, `complete` is false and `ended_by` says why.
+[[nodiscard]] std::string probe_document(const nlohmann::ordered_json& setting,
+                                         std::span<const nlohmann::ordered_json> points,
+                                         const ProbeEnd& end, const std::string& program);
+
+[[nodiscard]] nlohmann::ordered_json to_json(const ProbePoint& point);
 
 }  // namespace kvreplay

@@ -46,7 +46,7 @@ class DeviceTest(ProgramTest):
         self.need_direct_io()
         result = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2", "--pattern",
                             "random,sequential")
-        self.assertFalse(result["partial"])
+        self.assertTrue(result["complete"])
         self.assertEqual(len(result["points"]), 8)
         for point in result["points"]:
             self.assertGreater(point["iops"], 0)
@@ -92,7 +92,7 @@ class DeviceTest(ProgramTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, -signal.SIGINT, errors)
         result = json.loads(out.read_text())
-        self.assertTrue(result["partial"])
+        self.assertFalse(result["complete"])
         self.assertEqual(result["ended_by"], "interrupted")
         self.assertLess(len(result["points"]), 900)
 

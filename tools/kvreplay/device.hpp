@@ -1,7 +1,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,27 @@ namespace kvreplay {
 void add_device_describe(CLI::App& device);
 void add_device_probe(CLI::App& device);
 void add_device_calibrate(CLI::App& device);
+
+class RemoteDevice;
+
+/// How a device that is not this machine is reached; for every command that takes such a target.
+struct RemoteFlags {
+  std::vector<std::string> ssh_options;
+  std::string agent;
+  std::string agent_folder;
+  double link_timeout_s = 20;
+
+  void add_to(CLI::App& command);
+  /// The device of an address, with an agent started on it; null for a path of this machine.
+  [[nodiscard]] std::unique_ptr<RemoteDevice> connect(const std::string& target,
+                                                      bool allow_destructive) const;
+};
+
+/// Whether SIGINT or SIGTERM came since stop_at_signals(); a second one ends the program at once.
+extern std::atomic<bool> interrupted;
+void stop_at_signals();
+/// Ends the program as whoever interrupted it expects; nothing without an interrupt.
+void raise_interrupt();
 
 /// An option that takes sizes such as 512, 24K, 1M or 2GiB (K, M, G are powers of 1024). A list
 /// where `value` is a vector.

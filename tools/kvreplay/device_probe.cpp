@@ -1,16 +1,17 @@
-#include <atomic>
-#include <csignal>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
-#include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
+#include "devices/remote/remote_device.hpp"
 #include "sim/base/output_file.hpp"
+#include "sim/base/progress.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {
@@ -19,82 +20,118 @@ namespace {
 const std::map<std::string, Pattern> kPatterns{{"random", Pattern::kRandom},
                                                {"sequential", Pattern::kSequential}};
 
-std::atomic<bool> interrupted{false};
-std::atomic<int> interrupting_signal{0};
-static_assert(std::atomic<int>::is_always_lock_free, "set by a signal handler");
-
-/// A second signal ends the program, should the device not answer.
-void stop_at_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    std::signal(signal, [](int number) {
-      interrupted = true;
-      interrupting_signal = number;
-      std::signal(number, SIG_DFL);
-    });
-  }
-}
-
 struct ProbeOptions {
   std::string target;
-  ProbeGrid grid{.sizes_bytes = {4 << 10, 8 << 10, 16 << 10, 24 << 10, 32 << 10, 64 << 10,
-                                 128 << 10, 512 << 10},
-                 .depths = {1, 2, 4, 8, 16, 32}};
+  ProbeRequest request{.grid = {.sizes_bytes = {4 << 10, 8 << 10, 16 << 10, 24 << 10, 32 << 10,
+                                                64 << 10, 128 << 10, 512 << 10},
+                                .depths = {1, 2, 4, 8, 16, 32}},
+                       .engine = ""};
   std::vector<std::string> patterns{"random"};
   std::vector<double> write_percents{0};
-  std::string engine;
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
   bool huge_pages = false;
+  RemoteFlags remote;
   std::string out;
 };
 
-BlockTarget open_target(const ProbeOptions& options) {
-  if (options.create_bytes > 0) return BlockTarget::create(options.target, options.create_bytes);
-  if (!options.grid.writes()) return BlockTarget::open(options.target);
-  if (!options.allow_destructive) {
-    throw UserError({options.target, ""}, "a mix with writes would destroy what it holds",
-                    "--create SIZE for a new file, or --allow-destructive");
-  }
-  return BlockTarget::open_destructive(options.target);
+/// The bar of a file being filled, which is told the bytes done.
+std::function<void(std::uint64_t)> filling(Progress& progress) {
+  return [&progress, before = std::uint64_t{0}](std::uint64_t done) mutable {
+    if (interrupted) throw UserError({}, "interrupted before the first measurement", "");
+    progress.advance(static_cast<std::int64_t>(done - before));
+    before = done;
+  };
 }
 
-void run_probe(ProbeOptions options) {
-  ProbeGrid& grid = options.grid;
+/// The target of this machine.
+BlockTarget open_target(const ProbeOptions& options) {
+  if (options.create_bytes > 0) {
+    Progress progress("create", static_cast<std::int64_t>(options.create_bytes));
+    return BlockTarget::create(options.target, options.create_bytes, filling(progress));
+  }
+  return options.request.grid.writes() ? BlockTarget::open_destructive(options.target)
+                                       : BlockTarget::open(options.target);
+}
+
+void open_target(RemoteDevice& device, const ProbeOptions& options) {
+  if (options.create_bytes > 0) {
+    Progress progress("create", static_cast<std::int64_t>(options.create_bytes));
+    device.create(options.create_bytes, interrupted, filling(progress));
+  } else {
+    device.open(options.request.grid.writes());
+  }
+}
+
+/// The result in the making.
+struct Collected {
+  nlohmann::ordered_json setting;
+  std::vector<nlohmann::ordered_json> points;
+  ProbeEnd end;
+};
+
+Collected measure(const ProbeOptions& options) {
+  const std::unique_ptr<RemoteDevice> device =
+      options.remote.connect(options.target, options.allow_destructive);
+  std::optional<BlockTarget> target;
+  if (device) {
+    open_target(*device, options);
+  } else {
+    target.emplace(open_target(options));
+  }
+  Collected collected;
+  std::optional<Progress> progress;
+  const ProbeSink sink{[&](const nlohmann::ordered_json& setting) {
+                         collected.setting = setting;
+                         if (device) {
+                           collected.setting["device"] = device->name();
+                           collected.setting["agent_sha256"] = device->hello().at("sha256");
+                         }
+                         for (const auto& refusal : setting.at("engine").at("refused")) {
+                           std::cerr << "kvreplay: no " << refusal.at("engine").get<std::string>()
+                                     << ": " << refusal.at("reason").get<std::string>() << '\n';
+                         }
+                         progress.emplace("probe", setting.at("points_wanted").get<std::int64_t>());
+                       },
+                       [&](const nlohmann::ordered_json& point) {
+                         collected.points.push_back(point);
+                         progress->advance();
+                       }};
+  try {
+    collected.end = device ? device->probe(options.request, interrupted, sink)
+                           : run_probe(*target, options.request, interrupted, sink);
+  } catch (const UserError& error) {
+    if (collected.points.empty()) throw;
+    collected.end.ended_by = error.what();
+  }
+  return collected;
+}
+
+void run(ProbeOptions options) {
+  ProbeGrid& grid = options.request.grid;
   grid.patterns.clear();
   for (const std::string& name : options.patterns) grid.patterns.push_back(kPatterns.at(name));
   grid.write_shares.clear();
   for (const double percent : options.write_percents) grid.write_shares.push_back(percent / 100);
+  options.request.pages = options.huge_pages ? Pages::kHuge : Pages::kOrdinary;
+  if (grid.writes() && options.create_bytes == 0 && !options.allow_destructive) {
+    throw UserError({options.target, ""}, "a mix with writes would destroy what it holds",
+                    "--create SIZE for a new file, or --allow-destructive");
+  }
 
   OutputFile output(options.out);  // first: a result without a place would be lost
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
-  const BlockTarget target = open_target(options);
-  const EngineChoice choice = choose_engine(target, options.engine);
-  for (const auto& [engine, reason] : choice.refused) {
-    std::cerr << "kvreplay: no " << engine << ": " << reason << '\n';
-  }
-  if (choice.name == "sync" && options.engine.empty()) grid.depths = {1};
-  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes,
-                             options.huge_pages ? Pages::kHuge : Pages::kOrdinary);
-  fill_random(memory.bytes(), grid.seed);
-  const auto engine =
-      Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
-
   stop_at_signals();
-  ProbeResult result;
-  {
-    Progress progress("probe", static_cast<std::int64_t>(grid.points()));
-    result = probe(target, *engine, grid, interrupted, progress);
-  }
-  std::string notes = options.huge_pages ? "memory of huge pages" : "memory of ordinary pages";
-  if (!engine->notes().empty()) notes += "; " + engine->notes();
-  stream << probe_json(result, grid, target, choice, notes, "kvreplay " KVREPLAY_VERSION);
+  const auto [setting, points, end] = measure(options);
+  stream << probe_document(setting, points, end, "kvreplay " KVREPLAY_VERSION);
   stream.close();
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");
   output.commit();
-  std::cerr << "kvreplay: " << result.points.size() << " of " << grid.points() << " points by "
-            << choice.name << " in " << options.out << (result.partial() ? " (partial)\n" : "\n");
-  if (result.failure) throw result.failure->to_error(target);
+  std::cerr << "kvreplay: " << points.size() << " of " << setting.at("points_wanted")
+            << " points by " << setting.at("engine").at("name").get<std::string>() << " in "
+            << options.out << (end.ended_by.empty() ? "\n" : " (not complete)\n");
+  if (!end.ended_by.empty() && !end.interrupted()) throw UserError(end.ended_by);
 }
 
 }  // namespace
@@ -103,14 +140,17 @@ void add_device_probe(CLI::App& device) {
   CLI::App* command = device.add_subcommand(
       "probe", "Measure a file or block device by size, depth, pattern and mix, with direct I/O");
   auto options = std::make_shared<ProbeOptions>();
-  command->add_option("TARGET", options->target, "A file or block device; only read by default")
+  command
+      ->add_option("TARGET", options->target,
+                   "A file or block device, here or by ssh:[USER@]HOST[:PORT]:/PATH or "
+                   "adb:SERIAL:/PATH; only read by default")
       ->required()
       ->type_name("");
   command->add_option("--out", options->out, "The result, as JSON")->required()->type_name("FILE");
-  as_list(add_size_option(*command, "--size", options->grid.sizes_bytes, "Request sizes"))
+  as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes"))
       ->type_name("BYTES,...")
       ->check(CLI::Range(1.0, 64.0 * (1 << 20)));
-  as_list(command->add_option("--depth", options->grid.depths, "Outstanding requests"))
+  as_list(command->add_option("--depth", options->request.grid.depths, "Outstanding requests"))
       ->type_name("N,...")
       ->check(CLI::Range(1, 1024));
   as_list(command->add_option("--pattern", options->patterns, "Where requests go"))
@@ -123,12 +163,12 @@ void add_device_probe(CLI::App& device) {
       ->type_name("0..100,...")
       ->check(CLI::Range(0.0, 100.0))
       ->default_str("0");
-  command->add_option("--seconds", options->grid.seconds, "Time of each point")
+  command->add_option("--seconds", options->request.grid.seconds, "Time of each point")
       ->type_name("S")
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command
-      ->add_option("--engine", options->engine,
+      ->add_option("--engine", options->request.engine,
                    "How requests are made (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
   add_size_option(*command, "--create", options->create_bytes,
@@ -138,18 +178,26 @@ void add_device_probe(CLI::App& device) {
                     "Writes may destroy what TARGET holds");
   command->add_flag("--huge-pages", options->huge_pages,
                     "Memory of huge pages: large requests are then split less");
-  command->add_option("--seed", options->grid.seed, "Of the random places")
+  command->add_option("--seed", options->request.grid.seed, "Of the random places")
       ->type_name("N")
       ->capture_default_str();
+  options->remote.add_to(*command);
   command->footer(
-      "An interrupt (Ctrl-C) keeps the points measured so far and marks the result as partial.\n"
+      "An interrupt (Ctrl-C) or a lost device keeps the points measured so far; the result says "
+      "that it is not complete.\n"
       "Examples:\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"
-      "  kvreplay device probe /dev/mmcblk0 --size 4K,24K,128K --depth 1,8,31 --out sd.json");
+      "  kvreplay device probe /dev/mmcblk0 --size 4K,24K,128K --depth 1,8,31 --out sd.json\n"
+      "  kvreplay device probe ssh:root@board:/data/test.bin --create 2G --out board.json\n"
+      "  kvreplay device probe adb:SERIAL:/data/local/tmp/test.bin --create 2G --out phone.json");
   command->callback([options] {
-    run_probe(*options);
-    // All is written and closed: end as whoever interrupted us expects.
-    if (interrupted) std::raise(interrupting_signal);
+    try {
+      run(*options);
+    } catch (const UserError& error) {
+      if (!interrupted) throw;
+      std::cerr << "kvreplay: " << error.what() << '\n';
+    }
+    raise_interrupt();
   });
 }
 

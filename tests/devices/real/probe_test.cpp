@@ -8,7 +8,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "devices/real/aligned_buffer.hpp"
 #include "tests/devices/real/target_file.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -59,8 +58,7 @@ class ProbeTest : public test::TargetFile {
   }
   static ProbeResult run(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
                          const std::atomic<bool>& stop = kNeverStop) {
-    Progress progress("probe", 1);
-    return probe(target, engine, grid, stop, progress);
+    return probe(target, engine, grid, stop);
   }
 };
 
@@ -85,7 +83,7 @@ TEST_F(ProbeTest, RateAndLatencyAreThoseOfTheEngine) {
   SteppingEngine engine;
   const ProbeResult result = run(target, engine, small_grid());
   ASSERT_EQ(result.points.size(), 4u);
-  EXPECT_FALSE(result.partial());
+  EXPECT_TRUE(result.complete());
   for (const ProbePoint& point : result.points) {
     EXPECT_NEAR(point.iops, 1e6, 1);  // a request a microsecond
     EXPECT_NEAR(point.mb_s, point.bytes, 1e-3 * point.bytes);
@@ -146,14 +144,26 @@ TEST_F(ProbeTest, AFailureKeepsThePointsBeforeIt) {
   engine.fail_at = counting.total - 2;
   const ProbeResult result = run(target, engine, grid);
   EXPECT_EQ(result.points.size(), 3u);
-  EXPECT_TRUE(result.partial());
-  const std::string json = probe_json(result, grid, target, {"steps", {}}, "", "test");
-  const nlohmann::json parsed = nlohmann::json::parse(json);
-  EXPECT_EQ(parsed["partial"], true);
-  EXPECT_THAT(parsed["ended_by"].get<std::string>(),
+  EXPECT_FALSE(result.complete());
+  ASSERT_TRUE(result.failure);
+  EXPECT_THAT(std::string(result.failure->to_error(target).what()),
               AllOf(HasSubstr(path_), HasSubstr("read of"), HasSubstr("Input/output error")));
-  EXPECT_EQ(parsed["points"].size(), 3u);
-  EXPECT_EQ(parsed["points_wanted"], 4);
+}
+
+TEST(ProbeDocument, SaysWhetherItIsComplete) {
+  const nlohmann::ordered_json setting{{"target", {{"path", "/dev/x"}}}, {"points_wanted", 4}};
+  const std::vector<nlohmann::ordered_json> points(3, {{"iops", 1.0}});
+  const auto document = [&](const std::string& ended_by) {
+    return nlohmann::json::parse(probe_document(setting, points, {ended_by, {{"z", 40}}}, "test"));
+  };
+  EXPECT_EQ(document("")["complete"], true);
+  EXPECT_FALSE(document("").contains("ended_by"));
+  const auto cut_short = document("the link was lost");
+  EXPECT_EQ(cut_short["complete"], false);
+  EXPECT_EQ(cut_short["ended_by"], "the link was lost");
+  EXPECT_EQ(cut_short["points"].size(), 3u);
+  EXPECT_EQ(cut_short["points_wanted"], 4);
+  EXPECT_EQ(cut_short["host"]["temperatures_after"][0]["celsius"], 40.0);
 }
 
 TEST_F(ProbeTest, AnInterruptKeepsThePointsBeforeIt) {
@@ -183,28 +193,24 @@ TEST_F(ProbeTest, RefusesWhatTheTargetCannotDoBeforeTheFirstRequest) {
 
 TEST_F(ProbeTest, ARealFileWithTheEngineOfTheSystem) {
   const BlockTarget target = BlockTarget::open(path_);
-  const EngineChoice choice = choose_engine(target, "");
-  ProbeGrid grid = small_grid();
-  if (choice.name == "sync") grid.depths = {1};
-  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes);
-  const auto engine =
-      Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
-  const ProbeResult result = run(target, *engine, grid);
-  ASSERT_EQ(result.points.size(), grid.points());
-  for (const ProbePoint& point : result.points) {
-    EXPECT_GT(point.iops, 0);
-    EXPECT_GT(point.latency.p50_us, 0);
-    EXPECT_LE(point.latency.p50_us, point.latency.p99_us);
-    EXPECT_LE(point.latency.p99_us, point.latency.max_us);
+  nlohmann::ordered_json setting;
+  std::vector<nlohmann::ordered_json> points;
+  const ProbeSink sink{[&](const auto& json) { setting = json; },
+                       [&](const auto& json) { points.push_back(json); }};
+  const ProbeEnd end = run_probe(target, {small_grid(), "", Pages::kOrdinary}, kNeverStop, sink);
+  EXPECT_EQ(end.ended_by, "");
+  ASSERT_EQ(points.size(), setting["points_wanted"]);
+  for (const auto& point : points) {
+    EXPECT_GT(point["iops"], 0);
+    EXPECT_GT(point["p50_us"], 0);
+    EXPECT_LE(point["p50_us"], point["p99_us"]);
+    EXPECT_LE(point["p99_us"], point["max_us"]);
   }
-  const auto json = nlohmann::json::parse(
-      probe_json(result, grid, target, choice, engine->notes(), "kvreplay test"));
-  EXPECT_EQ(json["partial"], false);
-  EXPECT_EQ(json["engine"]["name"], choice.name);
-  EXPECT_EQ(json["target"]["size_bytes"], kBytes);
-  EXPECT_THAT(json["target"]["direct_io_proof"], testing::AnyOf("/proc/thread-self/io", "mincore"));
-  EXPECT_FALSE(json["host"]["kernel"].get<std::string>().empty());
-  EXPECT_GT(json["points"][0]["iops"], 0);
+  EXPECT_EQ(setting["engine"]["name"], choose_engine(target, "").name);
+  EXPECT_EQ(setting["target"]["size_bytes"], kBytes);
+  EXPECT_THAT(setting["target"]["direct_io_proof"],
+              testing::AnyOf("/proc/thread-self/io", "mincore"));
+  EXPECT_FALSE(setting["host"]["kernel"].get<std::string>().empty());
 }
 
 TEST(Host, TemperaturesOfTheZonesThatTell) {

@@ -1,0 +1,119 @@
+#include "devices/remote/messages.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace kvreplay {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::uint64_t kGreatestRequestBytes = 64 << 20;
+constexpr std::uint64_t kGreatestDepth = 1024;
+constexpr std::size_t kGreatestGrid = 100'000;
+
+template <typename Number>
+std::string range_text(Number least, Number greatest) {
+  return std::to_string(least) + " to " + std::to_string(greatest);
+}
+
+/// A list with something in it.
+std::vector<ConfigNode> list(const ConfigNode& node) {
+  const std::vector<ConfigNode> items = node.items();
+  if (!node.is_array() || items.empty() || items.size() > kGreatestGrid) {
+    throw UserError(node.place(), "is no list, empty or too long", "a list of values");
+  }
+  return items;
+}
+
+}  // namespace
+
+std::uint64_t whole_number(const ConfigNode& node, std::uint64_t least, std::uint64_t greatest) {
+  const nlohmann::json& value = node.raw();
+  const bool whole =
+      value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0);
+  if (!whole || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > greatest) {
+    throw UserError(node.place(), "is no whole number in its range", range_text(least, greatest));
+  }
+  return value.get<std::uint64_t>();
+}
+
+double real_number(const ConfigNode& node, double least, double greatest) {
+  const nlohmann::json& value = node.raw();
+  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= greatest)) {
+    throw UserError(node.place(), "is no number in its range", range_text(least, greatest));
+  }
+  return value.get<double>();
+}
+
+bool truth(const ConfigNode& node) {
+  if (!node.raw().is_boolean()) throw UserError(node.place(), "is no truth value", "true, false");
+  return node.raw().get<bool>();
+}
+
+Json to_json(const ProbeRequest& request) {
+  const ProbeGrid& grid = request.grid;
+  Json patterns = Json::array();
+  for (const Pattern pattern : grid.patterns) patterns.push_back(to_text(pattern));
+  return {{"patterns", patterns},
+          {"write_shares", grid.write_shares},
+          {"sizes_bytes", grid.sizes_bytes},
+          {"depths", grid.depths},
+          {"seconds", grid.seconds},
+          {"seed", grid.seed},
+          {"engine", request.engine},
+          {"huge_pages", request.pages == Pages::kHuge}};
+}
+
+ProbeRequest parse_probe_request(const ConfigNode& node) {
+  static const std::vector<std::string> kMembers{"patterns", "write_shares", "sizes_bytes",
+                                                 "depths",   "seconds",      "seed",
+                                                 "engine",   "huge_pages"};
+  node.allow_only(kMembers);
+  ProbeRequest request;
+  ProbeGrid& grid = request.grid;
+  grid.patterns.clear();
+  for (const ConfigNode& item : list(node.at("patterns"))) {
+    const std::string name = item.text();
+    static const std::vector<std::string> kNames{to_text(Pattern::kRandom),
+                                                 to_text(Pattern::kSequential)};
+    if (name != kNames[0] && name != kNames[1]) {
+      throw unknown_name(item.place(), "pattern", name, kNames);
+    }
+    grid.patterns.push_back(name == kNames[0] ? Pattern::kRandom : Pattern::kSequential);
+  }
+  grid.write_shares.clear();
+  for (const ConfigNode& item : list(node.at("write_shares"))) {
+    grid.write_shares.push_back(real_number(item, 0, 1));
+  }
+  for (const ConfigNode& item : list(node.at("sizes_bytes"))) {
+    grid.sizes_bytes.push_back(
+        static_cast<std::uint32_t>(whole_number(item, 1, kGreatestRequestBytes)));
+  }
+  for (const ConfigNode& item : list(node.at("depths"))) {
+    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kGreatestDepth)));
+  }
+  grid.seconds = real_number(node.at("seconds"), 0, 3600);
+  grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
+  request.engine = node.at("engine").text();
+  request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
+  return request;
+}
+
+Json to_json(const ProbeEnd& end) {
+  return {{"ended_by", end.ended_by}, {"temperatures", to_json(end.temperatures)}};
+}
+
+ProbeEnd parse_probe_end(const ConfigNode& node) {
+  ProbeEnd end;
+  end.ended_by = node.at("ended_by").text();
+  for (const ConfigNode& item : node.at("temperatures").items()) {
+    end.temperatures.push_back(
+        {item.at("zone").text(), real_number(item.at("celsius"), -1e6, 1e6)});
+  }
+  return end;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "devices/real/probe.hpp"
+#include "devices/remote/child_process.hpp"
+#include "devices/remote/frame.hpp"
+#include "devices/remote/transport.hpp"
+
+namespace kvreplay {
+
+struct RemoteOptions {
+  std::string agent;   ///< the program to send; "": the one for the device in `agents`
+  std::string agents;  ///< folder of kvreplay-agent-MACHINE
+  std::string folder;  ///< on the device, for the agent; "": the transport's
+  std::chrono::milliseconds silence{20'000};  ///< after which the link counts as lost
+  bool allow_destructive = false;
+};
+
+/// A device on the other side of a transport: an agent is sent, started, told what to do, and is
+/// gone afterwards. Whatever goes wrong is a UserError that names the device; no call waits for
+/// longer than `silence` without a sign of life.
+class RemoteDevice {
+ public:
+  RemoteDevice(DeviceAddress address, RemoteOptions options);
+  ~RemoteDevice();
+  RemoteDevice(const RemoteDevice&) = delete;
+  RemoteDevice& operator=(const RemoteDevice&) = delete;
+
+  /// What the agent said of itself and the device.
+  [[nodiscard]] const nlohmann::ordered_json& hello() const { return *hello_; }
+  [[nodiscard]] std::string name() const { return address_.transport->name(); }
+
+  /// Makes the target, a new file. `on_progress` is told the bytes written so far.
+  void create(std::uint64_t bytes, const std::atomic<bool>& stop,
+              const std::function<void(std::uint64_t done_bytes)>& on_progress);
+  /// Opens the target, which exists.
+  void open(bool write);
+  /// As run_probe(), there.
+  [[nodiscard]] ProbeEnd probe(const ProbeRequest& request, const std::atomic<bool>& stop,
+                               const ProbeSink& sink);
+
+ private:
+  using Json = nlohmann::ordered_json;
+  using OnEvent = std::function<void(const Json& event)>;
+
+  [[nodiscard]] std::string run_there(const std::string& line, const std::string& what);
+  void send_agent(const std::string& file, const std::string& remote);
+  void start();
+  void end_quietly();
+  /// Asks, hands every event to `on_event`, and returns the one named `last`.
+  Json ask(const Json& request, const std::string& last, const std::atomic<bool>& stop,
+           const OnEvent& on_event = {});
+  void send(const Json& request);
+  [[nodiscard]] std::optional<Json> next_event(std::chrono::milliseconds patience);
+  [[nodiscard]] UserError lost(const std::string& how);
+  [[nodiscard]] Place place() const { return {name(), ""}; }
+
+  DeviceAddress address_;
+  RemoteOptions options_;
+  std::unique_ptr<ChildProcess> link_;
+  FrameDecoder decoder_;
+  std::unique_ptr<Json> hello_;
+  std::string sent_agent_;  ///< a file there that may have to be removed
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// The way to a device: how a line of POSIX shell is run there. All else (sending the agent,
+/// starting it, talking to it) follows from that.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  /// The device, as in "ssh:root@board".
+  [[nodiscard]] virtual std::string name() const = 0;
+  /// The words of a local program that runs the line there, its standard input and output those of
+  /// the line.
+  [[nodiscard]] virtual std::vector<std::string> shell(const std::string& line) const = 0;
+  /// The words of a local program that copies a file there; none: it goes through shell().
+  [[nodiscard]] virtual std::vector<std::string> push(const std::string& /*local*/,
+                                                      const std::string& /*remote*/) const {
+    return {};
+  }
+  /// The line that becomes the agent.
+  [[nodiscard]] virtual std::string start_line(const std::string& agent) const;
+  /// Where a program may be put and started.
+  [[nodiscard]] virtual std::string agent_folder() const { return "/tmp"; }
+};
+
+/// A device somewhere else, and the target on it.
+struct DeviceAddress {
+  std::unique_ptr<Transport> transport;
+  std::string path;
+};
+
+/// Whether the text is an address, not a path of this machine: it begins with "ssh:", "adb:" or
+/// "local:".
+[[nodiscard]] bool is_device_address(const std::string& text);
+
+/// ssh:[USER@]HOST[:PORT]:/PATH, adb:SERIAL:/PATH or local:[RUNNER:]/PATH, which starts the agent
+/// as a process of this machine (by RUNNER, such as qemu-aarch64-static). `ssh_options` are as
+/// ssh(1) takes them after -o. UserError for anything that is not plainly one of these.
+[[nodiscard]] DeviceAddress parse_device_address(const std::string& text,
+                                                 const std::vector<std::string>& ssh_options);
+
+/// The text as one word of a POSIX shell.
+[[nodiscard]] std::string shell_quoted(const std::string& text);
+
+}  // namespace kvreplay

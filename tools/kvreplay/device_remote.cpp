@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "devices/remote/remote_device.hpp"
+#include "tools/kvreplay/device.hpp"
+
+namespace kvreplay {
+namespace {
+
+std::atomic<int> interrupting_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "set by a signal handler");
+
+}  // namespace
+
+std::atomic<bool> interrupted{false};
+
+void stop_at_signals() {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::signal(signal, [](int number) {
+      interrupted = true;
+      interrupting_signal = number;
+      std::signal(number, SIG_DFL);
+    });
+  }
+}
+
+void raise_interrupt() {
+  if (interrupted) std::raise(interrupting_signal);
+}
+
+void RemoteFlags::add_to(CLI::App& command) {
+  command.add_option("--ssh-option", ssh_options, "For ssh:, as after ssh -o; may be repeated")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--agent", agent,
+                  "The program to send to the device (default: kvreplay-agent-MACHINE beside "
+                  "kvreplay)")
+      ->type_name("FILE");
+  command
+      .add_option("--agent-folder", agent_folder,
+                  "Where to put it there (default: /tmp by ssh, /data/local/tmp by adb)")
+      ->type_name("DIR");
+  command
+      .add_option("--link-timeout", link_timeout_s,
+                  "Silence of the device after which it counts as lost")
+      ->type_name("S")
+      ->check(CLI::Range(2.0, 3600.0))
+      ->capture_default_str();
+}
+
+std::unique_ptr<RemoteDevice> RemoteFlags::connect(const std::string& target,
+                                                   bool allow_destructive) const {
+  if (!is_device_address(target)) {
+    if (ssh_options.empty() && agent.empty() && agent_folder.empty()) return nullptr;
+    throw UserError({target, ""}, "is a path of this machine, which needs no agent",
+                    "ssh:[USER@]HOST[:PORT]:/PATH, adb:SERIAL:/PATH");
+  }
+  RemoteOptions options;
+  options.agent = agent;
+  std::error_code ignored;
+  options.agents = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  options.folder = agent_folder;
+  options.silence = std::chrono::milliseconds(static_cast<std::int64_t>(link_timeout_s * 1000));
+  options.allow_destructive = allow_destructive;
+  return std::make_unique<RemoteDevice>(parse_device_address(target, ssh_options), options);
+}
+
+}  // namespace kvreplay
