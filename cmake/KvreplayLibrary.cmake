@@ -64,7 +64,7 @@ endfunction()
 # their objects only to direct ones.
 function(kvreplay_link_all TARGET)
   foreach(library kvreplay_sim_base kvreplay_sim_engine kvreplay_traces kvreplay_devices
-                  kvreplay_policies kvreplay_sim)
+                  kvreplay_policies kvreplay_sim_transformer kvreplay_sim)
     target_link_libraries(${TARGET} PRIVATE ${library})
   endforeach()
 endfunction()

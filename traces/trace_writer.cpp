@@ -22,12 +22,15 @@ const char* tensor_name(LayerTensor tensor) {
       return "query";
     case LayerTensor::kQueryAhead:
       return "query_ahead";
+    case LayerTensor::kAttentionInput:
+      return "attention_input";
   }
   throw std::logic_error("unknown LayerTensor");
 }
 
-bool is_query(LayerTensor tensor) {
-  return tensor == LayerTensor::kQuery || tensor == LayerTensor::kQueryAhead;
+/// Whether its rows begin at the first query.
+bool of_queries(LayerTensor tensor) {
+  return tensor != LayerTensor::kKey && tensor != LayerTensor::kValue;
 }
 
 void require(bool condition, const std::string& what) {
@@ -81,10 +84,14 @@ struct TraceWriter::State {
         queries(query_range) {}
 
   [[nodiscard]] std::int64_t heads(LayerTensor tensor) const {
-    return is_query(tensor) ? info.query_heads : info.kv_heads;
+    if (tensor == LayerTensor::kAttentionInput) return 1;
+    return of_queries(tensor) ? info.query_heads : info.kv_heads;
+  }
+  [[nodiscard]] std::int64_t width(LayerTensor tensor) const {
+    return tensor == LayerTensor::kAttentionInput ? info.hidden_size : info.head_dim;
   }
   [[nodiscard]] std::int64_t rows(LayerTensor tensor) const {
-    return is_query(tensor) ? info.tokens - queries.start : info.tokens;
+    return of_queries(tensor) ? info.tokens - queries.start : info.tokens;
   }
 
   OutputFile output;  // outlives hdf5: the file is closed before it is removed
@@ -111,12 +118,16 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
   write_attributes(hdf5, info);
   std::vector<LayerTensor> tensors = {LayerTensor::kKey, LayerTensor::kValue, LayerTensor::kQuery};
   if (queries.ahead) tensors.push_back(LayerTensor::kQueryAhead);
+  if (queries.attention_input) tensors.push_back(LayerTensor::kAttentionInput);
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
     for (const LayerTensor tensor : tensors) {
       const std::string path_within = layer_path(info.recorded_layers[i], tensor_name(tensor));
-      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor), info.head_dim};
-      hdf5.create_dataset(path_within, Hdf5Type::kHalf, shape);
-      if (is_query(tensor)) {
+      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor),
+                                    state_->width(tensor)};
+      const bool has_heads = tensor != LayerTensor::kAttentionInput;
+      hdf5.create_dataset(path_within, Hdf5Type::kHalf,
+                          has_heads ? std::span(shape) : std::span(shape).subspan(1));
+      if (has_heads && of_queries(tensor)) {
         hdf5.write_integer_attribute(path_within, "query_start", queries.start);
       }
       state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
@@ -148,7 +159,7 @@ void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t he
   const auto found = state_->written.find({index, tensor});
   require(found != state_->written.end(), "no such layer or tensor");
   require(head >= 0 && head < state_->heads(tensor), "no such head");
-  const std::int64_t dim = state_->info.head_dim;
+  const std::int64_t dim = state_->width(tensor);
   const auto count = static_cast<std::int64_t>(rows.size()) / dim;
   require(count * dim == static_cast<std::int64_t>(rows.size()), "rows must be whole");
   std::int64_t& written = found->second[static_cast<std::size_t>(head)];
@@ -157,7 +168,10 @@ void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t he
   const auto layer = state_->info.recorded_layers[static_cast<std::size_t>(index)];
   const std::int64_t start[] = {head, written, 0};
   const std::int64_t extent[] = {1, count, dim};
-  state_->hdf5.write_box<Half>(layer_path(layer, tensor_name(tensor)), start, extent, rows);
+  const std::size_t skipped = tensor == LayerTensor::kAttentionInput ? 1 : 0;
+  state_->hdf5.write_box<Half>(layer_path(layer, tensor_name(tensor)),
+                               std::span(start).subspan(skipped),
+                               std::span(extent).subspan(skipped), rows);
   written += count;
 }
 

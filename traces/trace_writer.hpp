@@ -11,7 +11,7 @@
 namespace kvreplay {
 
 /// The vectors of a layer, by their names in the file.
-enum class LayerTensor { kKey, kValue, kQuery, kQueryAhead };
+enum class LayerTensor { kKey, kValue, kQuery, kQueryAhead, kAttentionInput };
 
 /// Writes a .kvtrace.h5 file piece by piece, so that no data set need be held whole. The file
 /// appears under its name with finish(), complete, and not at all otherwise. A failure to write
@@ -21,8 +21,9 @@ class TraceWriter {
  public:
   /// What TraceInfo does not say of the file's shape.
   struct Queries {
-    std::int64_t start = 0;  ///< position of the first query: at most prompt_tokens
-    bool ahead = false;      ///< the layers hold query_ahead too
+    std::int64_t start = 0;        ///< position of the first query: at most prompt_tokens
+    bool ahead = false;            ///< the layers hold query_ahead too
+    bool attention_input = false;  ///< and attention_input, of the queries' positions
   };
 
   /// `info` describes the file; its dtype is "f16".
@@ -36,7 +37,8 @@ class TraceWriter {
                     std::span<const float> top_probability, std::span<const float> log_probability);
 
   /// Appends `rows` ([n, head_dim], row-major, any n) to the head's rows of recorded layer `index`.
-  /// Keys and values start at position 0, queries at Queries::start.
+  /// Keys and values start at position 0, the others at Queries::start. attention_input is of head
+  /// 0, and its rows are [n, hidden_size].
   void append(std::int64_t index, LayerTensor tensor, std::int64_t head,
               std::span<const Half> rows);
 

@@ -38,7 +38,10 @@ struct Algorithms {
             .weighted_sum = weighted_sum,
             .find_at_least = find_at_least,
             .nearest = nearest,
-            .add_row = add_row};
+            .add_row = add_row,
+            .panel_product_float = panel_product<float>,
+            .panel_product_bfloat = panel_product<BFloat>,
+            .silu_multiply = silu_multiply};
   }
 
   /// Calls step(position, load, store) for each run of 16 of n elements, and for the rest: `load`
@@ -461,6 +464,109 @@ struct Algorithms {
   static void add_row(const Half* row, std::int64_t dim, float* sum) {
     for_each_run(dim, [=](std::int64_t i, auto load, auto store)
                           KVREPLAY_INLINE { store(load(sum + i) + load(row + i), sum + i); });
+  }
+
+  // ---- Matrix products ----
+
+  /// Inputs whose products are summed before the next panel's turn: a pair of panels stays in the
+  /// second-level cache while the rows pass over it.
+  static constexpr std::int64_t kDepthBlock = 1024;
+
+  /// kRows rows times kPanels panels over `depth` inputs. `first`: the sums start at 0, and
+  /// otherwise at what the products hold.
+  template <int kRows, int kPanels, typename T>
+  KVREPLAY_INLINE static void product_tile(const float* rows, std::int64_t row_stride,
+                                           const T* panels, std::int64_t panel_stride,
+                                           std::int64_t depth, bool first, float* products,
+                                           std::int64_t product_stride) {
+    Lanes sum[kRows][kPanels];
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      KVREPLAY_UNROLL
+      for (int p = 0; p < kPanels; ++p) {
+        sum[r][p] =
+            first ? Lanes::all(0.0f) : Lanes::load(products + r * product_stride + p * kWidth);
+      }
+    }
+    for (std::int64_t k = 0; k < depth; ++k) {
+      Lanes panel[kPanels];
+      KVREPLAY_UNROLL
+      for (int p = 0; p < kPanels; ++p)
+        panel[p] = Lanes::load(panels + p * panel_stride + k * kWidth);
+      KVREPLAY_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const Lanes element = Lanes::all(rows[r * row_stride + k]);
+        KVREPLAY_UNROLL
+        for (int p = 0; p < kPanels; ++p) sum[r][p] = Lanes::fma(element, panel[p], sum[r][p]);
+      }
+    }
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      KVREPLAY_UNROLL
+      for (int p = 0; p < kPanels; ++p) {
+        sum[r][p].store(products + r * product_stride + p * kWidth);
+      }
+    }
+  }
+
+  /// Rows [begin, end) of the product, kRows at a time and kPanels panels at a time. Returns the
+  /// first row that is left.
+  template <int kRows, int kPanels, typename T>
+  static std::int64_t product_rows(const PanelProduct& product, const T* panels,
+                                   std::int64_t begin) {
+    std::int64_t end = begin;
+    while (end + kRows <= product.row_count) end += kRows;
+    if (end == begin) return end;
+    [[maybe_unused]] alignas(64) float converted[kPanels * kDepthBlock * kWidth];
+    for (std::int64_t k = 0; k < product.depth; k += kDepthBlock) {
+      const std::int64_t depth = smaller(kDepthBlock, product.depth - k);
+      const auto tiles = [&]<int kCount>(std::int64_t panel) {
+        const T* from = panels + panel * product.panel_stride + k * kWidth;
+        const auto run = [&](const auto* data, std::int64_t stride) {
+          for (std::int64_t r = begin; r < end; r += kRows) {
+            product_tile<kRows, kCount>(
+                product.rows + r * product.row_stride + k, product.row_stride, data, stride, depth,
+                k == 0, product.products + r * product.product_stride + panel * kWidth,
+                product.product_stride);
+          }
+        };
+        if constexpr (__is_same(T, BFloat) && kRows > 1) {  // converted once for all rows
+          for (int p = 0; p < kCount; ++p) {
+            for (std::int64_t i = 0; i < depth * kWidth; i += kWidth) {
+              Lanes::load(from + p * product.panel_stride + i)
+                  .store(converted + p * kDepthBlock * kWidth + i);
+            }
+          }
+          run(converted, kDepthBlock * kWidth);
+        } else {
+          run(from, product.panel_stride);
+        }
+      };
+      std::int64_t panel = 0;
+      for (; panel + kPanels <= product.panel_count; panel += kPanels) {
+        tiles.template operator()<kPanels>(panel);
+      }
+      for (; panel < product.panel_count; ++panel) tiles.template operator()<1>(panel);
+    }
+    return end;
+  }
+
+  template <typename T>
+  static void panel_product(const PanelProduct& product, const T* panels) {
+    const std::int64_t left =
+        product_rows<Lanes::kTileRows, Lanes::kTileVectors>(product, panels, 0);
+    product_rows<1, 4>(product, panels, left);
+  }
+
+  static void silu_multiply(float* gate, const float* up, std::int64_t n) {
+    for_each_run(n, [=](std::int64_t i, auto load, auto store) KVREPLAY_INLINE {
+      const Lanes x = load(gate + i);
+      const Lanes one = Lanes::all(1.0f);
+      const Lanes limit = Lanes::all(87.0f);
+      const Lanes negative = Lanes::all(0.0f) - x;
+      const Lanes power = exp(Lanes::if_greater(negative, limit, limit, negative));
+      store(x / (one + power) * load(up + i), gate + i);
+    });
   }
 };
 

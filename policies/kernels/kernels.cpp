@@ -54,6 +54,18 @@ void score_bounds(const float* queries, std::int64_t query_count, const float* m
   table().score_bounds(queries, query_count, minima, maxima, row_count, dim, scores, score_stride);
 }
 
+void multiply(const PanelProduct& product, const float* panels) {
+  table().panel_product_float(product, panels);
+}
+
+void multiply(const PanelProduct& product, const BFloat* panels) {
+  table().panel_product_bfloat(product, panels);
+}
+
+void silu_multiply(float* gate, const float* up, std::int64_t n) {
+  table().silu_multiply(gate, up, n);
+}
+
 float softmax(float* values, std::int64_t n, float scale) {
   assert(n >= 1);
   const SoftmaxTotals totals = table().softmax(values, n, scale);

@@ -8,6 +8,9 @@
 
 namespace kvreplay::kernels {
 
+struct BFloat;
+struct PanelProduct;
+
 /// Instruction sets, lowest first. Every kernel gives the same bits on each (NaN aside): fused
 /// multiply-adds in one fixed order of partial sums and our own exponential and logarithm. A dot
 /// product has 16 lanes, lane j takes elements j, j+16, ..., zeros stand beyond the end, and the
@@ -60,6 +63,13 @@ float softmax(float* values, std::int64_t n, float scale);
 float attend(const float* query, const Half* keys, const Half* values,
              std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
              float* output);
+
+/// The product of rows with a matrix in panels (table.hpp).
+void multiply(const PanelProduct& product, const float* panels);
+void multiply(const PanelProduct& product, const BFloat* panels);
+
+/// SwiGLU's gate: gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + e^-x). (Shazeer 2020)
+void silu_multiply(float* gate, const float* up, std::int64_t n);
 
 /// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not
 /// change the argmax), 0 where |c| = 0; Euclidean: argmin |row - c|^2, as argmax row . c - |c|^2 /

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "policies/kernels/table.hpp"
 #include "sim/base/half.hpp"
 
 namespace kvreplay::kernels {
@@ -25,6 +26,10 @@ struct LanesAvx2 {
   static LanesAvx2 load(const Half* from) {
     const auto* halves = reinterpret_cast<const __m128i*>(from);
     return {_mm256_cvtph_ps(_mm_loadu_si128(halves)), _mm256_cvtph_ps(_mm_loadu_si128(halves + 1))};
+  }
+  static LanesAvx2 load(const BFloat* from) {
+    const auto* bits = reinterpret_cast<const __m128i*>(from);
+    return {widen(_mm_loadu_si128(bits)), widen(_mm_loadu_si128(bits + 1))};
   }
   static LanesAvx2 load_first(const float* from, int n) {
     return {_mm256_maskload_ps(from, first(n)), _mm256_maskload_ps(from + 8, first(n - 8))};
@@ -61,6 +66,9 @@ struct LanesAvx2 {
   }
   friend LanesAvx2 operator*(LanesAvx2 a, LanesAvx2 b) {
     return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+  }
+  friend LanesAvx2 operator/(LanesAvx2 a, LanesAvx2 b) {
+    return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
   }
   static LanesAvx2 fma(LanesAvx2 a, LanesAvx2 b, LanesAvx2 c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
@@ -105,6 +113,9 @@ struct LanesAvx2 {
   /// All bits set in the first n of 8 elements; n may be below 0 or above 8.
   static __m256i first(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+  static __m256 widen(__m128i bits) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
   }
   static __m256 scale_by_power(__m256 value, __m256 shifted) {
     return _mm256_castsi256_ps(_mm256_add_epi32(

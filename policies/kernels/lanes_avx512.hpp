@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "policies/kernels/table.hpp"
 #include "sim/base/half.hpp"
 
 namespace kvreplay::kernels {
@@ -30,6 +31,10 @@ struct LanesAvx512 {
   static LanesAvx512 load(const float* from) { return {_mm512_loadu_ps(from)}; }
   static LanesAvx512 load(const Half* from) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+  }
+  static LanesAvx512 load(const BFloat* from) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
   static LanesAvx512 load_first(const float* from, int n) {
     return {_mm512_maskz_loadu_ps(first(n), from)};
@@ -55,6 +60,9 @@ struct LanesAvx512 {
   }
   friend LanesAvx512 operator*(LanesAvx512 a, LanesAvx512 b) {
     return {_mm512_mul_ps(a.lanes, b.lanes)};
+  }
+  friend LanesAvx512 operator/(LanesAvx512 a, LanesAvx512 b) {
+    return {_mm512_div_ps(a.lanes, b.lanes)};
   }
   static LanesAvx512 fma(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c) {
     return {_mm512_fmadd_ps(a.lanes, b.lanes, c.lanes)};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "policies/kernels/table.hpp"
 #include "sim/base/half.hpp"
 
 namespace kvreplay::kernels {
@@ -30,6 +31,9 @@ struct LanesScalar {
   static LanesScalar load(const Half* from) {
     return each([&](int i) { return to_float(from[i]); });
   }
+  static LanesScalar load(const BFloat* from) {
+    return each([&](int i) { return bfloat16_to_float(from[i].bits); });
+  }
   /// The first n elements (n < 16), then zeros; reads nothing beyond.
   static LanesScalar load_first(const float* from, int n) {
     return each([&](int i) { return i < n ? from[i] : 0.0f; });
@@ -54,6 +58,9 @@ struct LanesScalar {
   }
   friend LanesScalar operator*(const LanesScalar& a, const LanesScalar& b) {
     return each([&](int i) { return a.lane[i] * b.lane[i]; });
+  }
+  friend LanesScalar operator/(const LanesScalar& a, const LanesScalar& b) {
+    return each([&](int i) { return a.lane[i] / b.lane[i]; });
   }
   /// a * b + c, rounded once.
   static LanesScalar fma(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c) {

@@ -22,6 +22,25 @@ struct PackedCentroids {
   std::int64_t dim;
 };
 
+/// The upper half of a float's bits: a storage type of weights.
+struct BFloat {
+  std::uint16_t bits = 0;
+};
+
+/// A product with a matrix [16 * panel_count outputs, depth inputs] that is stored in panels of 16
+/// outputs, [depth, 16]: products[r, 16 p + l] = sum_k rows[r, k] panels[p, k, l]. Each sum is one
+/// chain of fused multiply-adds in the order of k, whatever the number of rows.
+struct PanelProduct {
+  const float* rows = nullptr;  ///< [row_count, depth]
+  std::int64_t row_count = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t depth = 0;
+  std::int64_t panel_count = 0;
+  std::int64_t panel_stride = 0;  ///< elements from one panel to the next: 16 * depth if contiguous
+  float* products = nullptr;      ///< [row_count, 16 * panel_count]
+  std::int64_t product_stride = 0;
+};
+
 /// The kernels of one instruction set. The public functions of kernels.hpp go through the table in
 /// use.
 struct KernelTable {
@@ -52,6 +71,10 @@ struct KernelTable {
                   float* scratch, std::int32_t* labels);
   /// sum[d] += row[d].
   void (*add_row)(const Half* row, std::int64_t dim, float* sum);
+  void (*panel_product_float)(const PanelProduct& product, const float* panels);
+  void (*panel_product_bfloat)(const PanelProduct& product, const BFloat* panels);
+  /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
+  void (*silu_multiply)(float* gate, const float* up, std::int64_t n);
 };
 
 inline constexpr std::int64_t kScratchRows = 16;

@@ -12,6 +12,8 @@ void add_run(CLI::App& program);
 void add_list(CLI::App& program);
 void add_explain(CLI::App& program);
 void add_inspect(CLI::App& program);
+void add_fetch_model(CLI::App& program);
+void add_record(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
 void add_adapt(CLI::App& program);

@@ -58,6 +58,8 @@ int run(int argc, char** argv) {
   add_explain(program);
   add_inspect(program);
   add_verify(program);
+  add_fetch_model(program);
+  add_record(program);
   add_cut(program);
   add_adapt(program);
   add_train_controller(program);

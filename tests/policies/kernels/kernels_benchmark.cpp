@@ -9,7 +9,12 @@
 #include <span>
 #include <vector>
 
+#include "policies/kernels/table.hpp"
 #include "tests/policies/kernels/support.hpp"
+
+#if defined(KVREPLAY_HAS_OPENBLAS)
+#include <cblas.h>
+#endif
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -426,6 +431,85 @@ void k_means_shapes(benchmark::internal::Benchmark* b) {
 BENCHMARK_TEMPLATE(k_means_ours, Isa::kAvx512)->Apply(k_means_shapes);
 BENCHMARK_TEMPLATE(k_means_ours, Isa::kAvx2)->Apply(k_means_shapes);
 BENCHMARK(k_means_eigen)->Apply(k_means_shapes);
+
+// ---- Products with a matrix in panels: {rows, inputs, outputs} ----
+
+std::int64_t panel_floats(const benchmark::State& state) {
+  return state.range(1) * state.range(2);
+}
+
+void report_product(benchmark::State& state, std::int64_t element_bytes) {
+  const auto matrix = static_cast<double>(panel_floats(state));
+  report(state, matrix * static_cast<double>(element_bytes),
+         2.0 * static_cast<double>(state.range(0)) * matrix, panel_floats(state) * element_bytes);
+}
+
+template <typename T>
+void product(benchmark::State& state) {
+  const std::int64_t rows = state.range(0);
+  const std::int64_t inputs = state.range(1);
+  const std::int64_t outputs = state.range(2);
+  const std::vector<float> from = random_floats(rows * inputs, 1);
+  const std::vector<T> panels(at(panel_floats(state)));
+  std::vector<float> products(at(rows * outputs));
+  for (auto _ : state) {
+    multiply({.rows = from.data(),
+              .row_count = rows,
+              .row_stride = inputs,
+              .depth = inputs,
+              .panel_count = outputs / 16,
+              .panel_stride = 16 * inputs,
+              .products = products.data(),
+              .product_stride = outputs},
+             panels.data());
+    benchmark::ClobberMemory();
+  }
+  report_product(state, sizeof(T));
+}
+
+void product_eigen(benchmark::State& state) {
+  const std::vector<float> from = random_floats(state.range(0) * state.range(1), 1);
+  const std::vector<float> weights = random_floats(panel_floats(state), 2);
+  Matrix products(state.range(0), state.range(2));
+  for (auto _ : state) {
+    products.noalias() =
+        as_eigen(from, state.range(1)) * as_eigen(weights, state.range(1)).transpose();
+    benchmark::ClobberMemory();
+  }
+  report_product(state, 4);
+}
+
+#if defined(KVREPLAY_HAS_OPENBLAS)
+void product_openblas(benchmark::State& state) {
+  const auto rows = static_cast<int>(state.range(0));
+  const auto inputs = static_cast<int>(state.range(1));
+  const auto outputs = static_cast<int>(state.range(2));
+  const std::vector<float> from = random_floats(state.range(0) * state.range(1), 1);
+  const std::vector<float> weights = random_floats(panel_floats(state), 2);
+  std::vector<float> products(at(state.range(0) * state.range(2)));
+  openblas_set_num_threads(1);
+  for (auto _ : state) {
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, outputs, inputs, 1.0F, from.data(),
+                inputs, weights.data(), inputs, 0.0F, products.data(), outputs);
+    benchmark::ClobberMemory();
+  }
+  report_product(state, 4);
+}
+#endif
+
+/// SmolLM2-135M's feed-forward, a step and a chunk of a prompt; Llama 3.1 8B's.
+void product_shapes(benchmark::internal::Benchmark* benchmark) {
+  for (const std::int64_t rows : {1, 256}) {
+    benchmark->Args({rows, 576, 1536})->Args({rows, 1536, 576});
+  }
+  benchmark->Args({1, 4096, 14336})->Args({256, 4096, 14336});
+}
+BENCHMARK(product<float>)->Apply(product_shapes);
+BENCHMARK(product<BFloat>)->Apply(product_shapes);
+BENCHMARK(product_eigen)->Apply(product_shapes);
+#if defined(KVREPLAY_HAS_OPENBLAS)
+BENCHMARK(product_openblas)->Apply(product_shapes);
+#endif
 
 }  // namespace
 }  // namespace kvreplay::kernels

@@ -1,0 +1,130 @@
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "policies/kernels/kernels.hpp"
+#include "policies/kernels/table.hpp"
+#include "tests/policies/kernels/support.hpp"
+
+namespace kvreplay::kernels {
+namespace {
+
+std::vector<BFloat> to_bfloats(const std::vector<float>& values) {
+  std::vector<BFloat> result;
+  for (const float value : values) {
+    result.push_back({static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16)});
+  }
+  return result;
+}
+
+struct Shape {
+  std::int64_t rows;
+  std::int64_t depth;
+  std::int64_t panels;
+};
+
+/// What the specification says, one chain of fused multiply-adds for each product.
+std::vector<float> reference(const Shape& shape, const std::vector<float>& rows,
+                             const std::vector<float>& panels) {
+  std::vector<float> products(at(shape.rows * shape.panels * 16));
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    for (std::int64_t n = 0; n < shape.panels * 16; ++n) {
+      float sum = 0;
+      for (std::int64_t k = 0; k < shape.depth; ++k) {
+        sum = std::fma(rows[at(r * shape.depth + k)],
+                       panels[at((n / 16 * shape.depth + k) * 16 + n % 16)], sum);
+      }
+      products[at(r * shape.panels * 16 + n)] = sum;
+    }
+  }
+  return products;
+}
+
+class Matrix : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (GetParam() > best_isa()) GTEST_SKIP() << "this machine has no " << isa_name(GetParam());
+    use_isa(GetParam());
+  }
+  void TearDown() override { use_isa(best_isa()); }
+};
+
+TEST_P(Matrix, ProductsAreTheReferenceBitForBit) {
+  // Around the tiles of every instruction set; beyond a block of 1,024 inputs.
+  for (const Shape shape :
+       {Shape{1, 1, 1}, Shape{1, 48, 5}, Shape{3, 17, 2}, Shape{7, 64, 3}, Shape{8, 33, 4},
+        Shape{13, 64, 1}, Shape{16, 100, 2}, Shape{19, 1030, 3}, Shape{2, 2049, 5}}) {
+    SCOPED_TRACE(testing::Message() << shape.rows << " " << shape.depth << " " << shape.panels);
+    const std::vector<float> rows = random_floats(shape.rows * shape.depth, 1);
+    const std::vector<float> weights = random_floats(shape.panels * shape.depth * 16, 2);
+    const std::vector<BFloat> halves = to_bfloats(weights);
+    std::vector<float> rounded;
+    for (const BFloat half : halves) rounded.push_back(bfloat16_to_float(half.bits));
+
+    std::vector<float> products(at(shape.rows * shape.panels * 16), NAN);
+    const PanelProduct product{.rows = rows.data(),
+                               .row_count = shape.rows,
+                               .row_stride = shape.depth,
+                               .depth = shape.depth,
+                               .panel_count = shape.panels,
+                               .panel_stride = shape.depth * 16,
+                               .products = products.data(),
+                               .product_stride = shape.panels * 16};
+    multiply(product, weights.data());
+    EXPECT_EQ(products, reference(shape, rows, weights));
+    multiply(product, halves.data());
+    EXPECT_EQ(products, reference(shape, rows, rounded));
+  }
+}
+
+TEST_P(Matrix, StridesLeaveWhatLiesBetween) {
+  constexpr Shape kShape{9, 20, 2};
+  const std::vector<float> rows = random_floats(kShape.rows * 25, 3);
+  const std::vector<float> weights = random_floats(kShape.panels * 400, 4);
+  std::vector<float> products(at(kShape.rows * 40), 7.0F);
+  multiply({.rows = rows.data(),
+            .row_count = kShape.rows,
+            .row_stride = 25,
+            .depth = kShape.depth,
+            .panel_count = kShape.panels,
+            .panel_stride = 400,
+            .products = products.data(),
+            .product_stride = 40},
+           weights.data());
+  for (std::int64_t r = 0; r < kShape.rows; ++r) {
+    for (std::int64_t n = 0; n < 40; ++n) {
+      float expected = n < 32 ? 0.0F : 7.0F;
+      for (std::int64_t k = 0; n < 32 && k < kShape.depth; ++k) {
+        expected =
+            std::fma(rows[at(r * 25 + k)], weights[at(n / 16 * 400 + k * 16 + n % 16)], expected);
+      }
+      EXPECT_EQ(products[at(r * 40 + n)], expected) << r << " " << n;
+    }
+  }
+}
+
+TEST_P(Matrix, SiluIsTheDefinition) {
+  std::vector<float> gate{-1000, -90, -87.5F, -20, -1, -1e-20F, 0, 1e-20F, 0.5F, 1, 3, 20, 88, 500};
+  for (const float more : random_floats(23, 5)) gate.push_back(8 * more);
+  const std::vector<float> up = random_floats(std::ssize(gate), 6);
+  std::vector<float> result = gate;
+  silu_multiply(result.data(), up.data(), std::ssize(result));
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double x = gate[i];
+    const double expected = x / (1 + std::exp(-x)) * static_cast<double>(up[i]);
+    EXPECT_NEAR(result[i], expected, 1e-6 * std::abs(expected) + 1e-35) << x;
+  }
+  std::vector<float> scalar = gate;
+  use_isa(Isa::kScalar);
+  silu_multiply(scalar.data(), up.data(), std::ssize(scalar));
+  EXPECT_EQ(result, scalar);
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, Matrix, testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512),
+                         [](const auto& test) { return std::string(isa_name(test.param)); });
+
+}  // namespace
+}  // namespace kvreplay::kernels

@@ -1,0 +1,234 @@
+"""`kvreplay record` on small random models, beside a plain numpy model; unsound model files."""
+
+import json
+import os
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+import h5py
+import numpy as np
+
+import tiny_model
+from program import SOURCE, ProgramTest
+from reference_model import ReferenceModel
+
+PROMPT, STEPS = 70, 26
+WINDOW = 20
+
+VARIANTS = {
+    "plain": {},
+    "interleaved": {"pairs": "interleaved"},
+    "untied_with_biases_in_bf16": {"tied": False, "biases": True, "dtype": "BF16"},
+    "head_norms_and_llama3_scaling": {
+        "norms": True,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                         "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+}
+
+
+def edit_header(path, edit):
+    """Rewrites a model file with what edit(header) makes of its header."""
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8:8 + length])
+    edit(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % 64)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + length:])
+
+
+def edit_architecture(path, **values):
+    def edit(header):
+        metadata = header["__metadata__"]
+        metadata["architecture"] = json.dumps({**json.loads(metadata["architecture"]), **values})
+    edit_header(path, edit)
+
+
+class Record(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.models = {}
+        for name, options in VARIANTS.items():
+            options = dict(options)
+            pairs = options.pop("pairs", "half")
+            source = tiny_model.write(cls.folder / name, **options)
+            cls.models[name] = cls.folder / f"{name}.kvmodel"
+            subprocess.run([sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+                            cls.models[name]], check=True, stderr=subprocess.DEVNULL)
+            edit_architecture(cls.models[name], rope_pairs=pairs)
+        ids = np.random.default_rng(5).integers(0, 101, PROMPT + STEPS)
+        cls.ids = cls.folder / "ids.txt"
+        cls.ids.write_text(" ".join(map(str, ids)))
+
+    @classmethod
+    def record(cls, model, out, *more):
+        (cls.folder / out).unlink(missing_ok=True)
+        with mock.patch.dict(os.environ, {"SOURCE_DATE_EPOCH": "1000000000"}):
+            printed = cls.succeed(
+                "record", "--model", cls.models.get(model, model), "--token-ids", cls.ids,
+                "--prompt", PROMPT, "--steps", STEPS, "--query-window", WINDOW, "--attention-input",
+                "--out", out, *more)
+        return cls.folder / out, printed
+
+    def check(self, ours, exact, tolerance, what):
+        error = np.linalg.norm(ours.astype(np.float64) - exact) / np.linalg.norm(exact)
+        self.assertLess(error, tolerance, what)
+
+    def check_against_reference(self, model, trace):
+        reference = ReferenceModel(self.models[model])
+
+        def visit(layer, vectors):
+            for name, exact in vectors.items():
+                ours = trace[f"layer/{layer:02d}/{name}"][:]
+                first = PROMPT - WINDOW if name not in ("key", "value") else 0
+                # f16 keeps 11 bits; the rest is single precision against double.
+                self.check(ours, exact[..., first:, :], 6e-4, f"layer {layer} {name}")
+
+        ids = trace["tokens/id"][:]
+        logs = reference.run(ids, visit)
+        probabilities = np.exp(logs)
+        following = logs[np.arange(len(ids) - 1), ids[1:]]
+        np.testing.assert_allclose(trace["tokens/log_probability"][:-1], following, atol=2e-3)
+        entropy = -(probabilities * logs).sum(1)
+        np.testing.assert_allclose(trace["tokens/entropy"], entropy, atol=2e-3)
+        np.testing.assert_allclose(trace["tokens/top_probability"], probabilities.max(1), atol=2e-3)
+        return logs
+
+    def test_agrees_with_the_reference(self):
+        for model in VARIANTS:
+            with self.subTest(model):
+                path, printed = self.record(model, "followed.kvtrace.h5")
+                self.succeed("verify", path)
+                with h5py.File(path) as trace:
+                    self.check_against_reference(model, trace)
+                    self.assertEqual(trace.attrs["query_heads"], 9)
+                    self.assertEqual(trace.attrs["kv_heads"], 3)
+                    self.assertEqual(trace.attrs["text_mode"], "teacher_forced")
+                    logs = trace["tokens/log_probability"][:-1].astype(np.float64)
+                self.assertIn(f"{np.exp(-logs.mean()):.4f}", printed)
+                self.assertIn(f"{np.exp(-logs[PROMPT:].mean()):.4f}", printed)
+
+    def test_greedy_tokens_are_the_likeliest_ones(self):
+        path, _ = self.record("plain", "greedy.kvtrace.h5", "--generate")
+        with h5py.File(path) as trace:
+            self.assertEqual(trace.attrs["text_mode"], "greedy")
+            logs = self.check_against_reference("plain", trace)
+            np.testing.assert_array_equal(trace["tokens/id"][PROMPT:],
+                                          logs[PROMPT - 1:-1].argmax(1))
+
+    def test_the_same_bytes_on_any_number_of_threads(self):
+        for more in ([], ["--generate", "--temperature", 0.9, "--top-p", 0.9, "--seed", 3]):
+            made = [self.record("plain", f"{threads}.kvtrace.h5", "--threads", threads, *more)[0]
+                    .read_bytes() for threads in (1, 2, 5)]
+            self.assertEqual(made[0], made[1])
+            self.assertEqual(made[0], made[2])
+
+    def test_following_what_was_generated_gives_the_same_vectors(self):
+        """A decode step computes what a prefill of the same tokens does, bit for bit."""
+        generated, _ = self.record("plain", "sampled.kvtrace.h5", "--generate", "--temperature", 1,
+                                   "--seed", 9)
+        followed = self.folder / "again.kvtrace.h5"
+        self.succeed("record", "--model", self.models["plain"], "--from-trace", generated,
+                     "--query-window", WINDOW, "--attention-input", "--out", followed)
+        with h5py.File(generated) as one, h5py.File(followed) as other:
+            self.assertEqual(one.attrs["text_mode"], "sampled")
+            for name in ["tokens/id", "tokens/log_probability", "layer/02/key",
+                         "layer/02/query_ahead", "layer/01/value", "layer/00/attention_input"]:
+                np.testing.assert_array_equal(one[name][:], other[name][:], err_msg=name)
+
+    def test_seeds_differ(self):
+        ids = []
+        for seed in (1, 2):
+            path, _ = self.record("plain", "seed.kvtrace.h5", "--generate", "--temperature", 1,
+                                  "--seed", seed)
+            with h5py.File(path) as trace:
+                ids.append(trace["tokens/id"][:].tolist())
+        self.assertNotEqual(ids[0], ids[1])
+        self.assertEqual(ids[0][:PROMPT], ids[1][:PROMPT])
+
+    def test_layers_and_data_sets_that_are_asked_for(self):
+        path, _ = self.record("plain", "some.kvtrace.h5", "--layers", "0,2", "--no-query-ahead")
+        with h5py.File(path) as trace:
+            self.assertEqual(list(trace["layer"]), ["00", "02"])
+            self.assertNotIn("query_ahead", trace["layer/02"])
+            self.assertEqual(trace["layer/02/query"].attrs["query_start"], PROMPT - WINDOW)
+
+    def refuses_to_record(self, says, model="plain", ids=None, **options):
+        arguments = {"prompt": PROMPT, "steps": STEPS, "out": "bad.kvtrace.h5", **options}
+        self.refuses(["record", "--model", self.models.get(model, model), "--token-ids",
+                      ids or self.ids, *(word for name, value in arguments.items()
+                                         for word in (f"--{name}", value))], says)
+
+    def test_mistakes(self):
+        self.refuses_to_record(["96 tokens", "97 tokens or more"], steps=27)
+        self.refuses_to_record(["70 and 530 tokens", "512 or fewer"], steps=530)
+        self.refuses_to_record(["layer 3", "0 to 2"], layers="1,3")
+        self.refuses_to_record(["layer 0", "increasing"], layers="1,0")
+        self.refuses_to_record(["--layers", "4;5"], layers="4;5")
+        self.refuses_to_record(["no-such-model", "fetch-model"], model="no-such-model")
+        bad = self.folder / "bad.txt"
+        bad.write_text("1 2 seven")
+        self.refuses_to_record(["bad.txt", "seven", "token ids"], ids=bad)
+        bad.write_text("101 " * (PROMPT + STEPS))
+        self.refuses_to_record(["token id 101 at position 0", "0 to 100"], ids=bad)
+
+    def test_model_files_that_are_not_sound(self):
+        sound = self.models["plain"].read_bytes()
+        broken = self.folder / "broken.kvmodel"
+
+        def refuses(says, edit=None, **architecture):
+            if edit:
+                edit_header(broken, edit)
+            if architecture:
+                edit_architecture(broken, **architecture)
+            self.refuses_to_record(["broken.kvmodel", *says], model=broken)
+            broken.write_bytes(sound)
+
+        for content, says in [(b"", "non-empty"), (sound[:6], "header"), (b"\xff" * 64, "header"),
+                              (b"\x02" + bytes(7) + b"[]" + bytes(64), "object")]:
+            broken.write_bytes(content)
+            refuses([says])
+        broken.write_bytes(sound[:-100])
+        refuses(["layer.02.down", "cut short"])
+        broken.write_bytes(sound)
+        refuses(["layer.01.key", "missing"], lambda header: header.pop("layer.01.key"))
+        refuses(["layer.01.key", "shape", "[3, 144, 16]"],
+                lambda header: header["layer.01.key"].update(shape=[3, 16, 144]))
+        refuses(["layer.01.key", "dtype is F16"],
+                lambda header: header["layer.01.key"].update(dtype="F16"))
+        refuses(["layer.01.key", "data_offsets"],
+                lambda header: header["layer.01.key"].update(data_offsets=[-4, 8]))
+        refuses(["layer.01.key", "data_offsets"],
+                lambda header: header["layer.01.key"].update(data_offsets=[1 << 62, 1 << 62]))
+        refuses(["format_version", "9"],
+                lambda header: header["__metadata__"].update(format_version="9"))
+        refuses(["not a model file"], lambda header: header["__metadata__"].update(format="pt"))
+        refuses(["head_dim", "multiple of 16"], head_dim=17)
+        refuses(["query_heads", "multiple of kv_heads"], query_heads=10)
+        refuses(["layers", "0"], layers=0)
+        refuses(["rope_pairs", "thirds"], rope_pairs="thirds")
+        refuses(["rope_teta", "rope_theta"], rope_teta=3)
+
+    def test_the_importer_refuses(self):
+        def refuses(says, **config):
+            source = tiny_model.write(self.folder / "unusable", **config)
+            made = subprocess.run(
+                [sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+                 "unusable.kvmodel"],
+                cwd=self.folder, stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(made.returncode, 2, made.stderr)
+            for text in says:
+                self.assertIn(text, made.stderr)
+            self.assertEqual(list(self.folder.glob("unusable.kvmodel*")), [])
+
+        refuses(["GPT2LMHeadModel", "LlamaForCausalLM"], architectures=["GPT2LMHeadModel"])
+        refuses(["sliding_window is 4096"], sliding_window=4096)
+        refuses(["head_dim is 20", "multiple of 16"], head_dim=20)
+        refuses(["rope_scaling is yarn"], rope_scaling={"rope_type": "yarn"})
+
+
+if __name__ == "__main__":
+    unittest.main()

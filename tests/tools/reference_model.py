@@ -1,0 +1,109 @@
+"""A llama-family model in numpy, written from the papers' definitions, as plainly as can be; in
+double precision and with no cache, so that it shares no shortcut with the C++ code."""
+
+import json
+
+import numpy as np
+
+
+class ReferenceModel:
+    """Reads a model file (docs/recording.md)."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            self.header = json.loads(file.read(length))
+        self.data = np.memmap(path, np.uint8, "r", 8 + length)
+        self.shape = json.loads(self.header["__metadata__"]["architecture"])
+
+    def has(self, name):
+        return name in self.header
+
+    def vector(self, name):
+        begin, end = self.header[name]["data_offsets"]
+        return self.data[begin:end].view(np.float32).astype(np.float64)
+
+    def matrix(self, name, outputs):
+        """[outputs, inputs], from its panels of 16 outputs."""
+        begin, end = self.header[name]["data_offsets"]
+        raw = self.data[begin:end]
+        if self.header[name]["dtype"] == "BF16":
+            values = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = raw.view(np.float32)
+        panels = values.reshape(self.header[name]["shape"])
+        return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:outputs].astype(np.float64)
+
+    def norm(self, x, weights):
+        mean = np.mean(x * x, axis=-1, keepdims=True)
+        return x / np.sqrt(mean + self.shape["norm_epsilon"]) * weights
+
+    def rotate(self, heads):
+        """RoPE of [heads, tokens, head_dim], positions from 0 on."""
+        dim = self.shape["head_dim"]
+        frequencies = self.shape["rope_theta"] ** (-2.0 * np.arange(dim // 2) / dim)
+        if self.has("rope_factors"):
+            frequencies = frequencies / self.vector("rope_factors")
+        angles = np.arange(heads.shape[1])[:, None] * frequencies
+        cosine, sine = np.cos(angles), np.sin(angles)
+        result = np.empty_like(heads)
+        if self.shape["rope_pairs"] == "interleaved":
+            first, second = slice(0, None, 2), slice(1, None, 2)
+        else:
+            first, second = slice(0, dim // 2), slice(dim // 2, None)
+        x, y = heads[..., first], heads[..., second]
+        result[..., first] = x * cosine - y * sine
+        result[..., second] = x * sine + y * cosine
+        return result
+
+    def heads(self, layer, name, x, count, turned):
+        dim = self.shape["head_dim"]
+        vectors = x @ self.matrix(f"{layer}.{name}", count * dim).T
+        if self.has(f"{layer}.{name}_bias"):
+            vectors = vectors + self.vector(f"{layer}.{name}_bias")
+        vectors = vectors.reshape(len(x), count, dim).transpose(1, 0, 2)
+        if self.has(f"{layer}.{name}_norm"):
+            vectors = self.norm(vectors, self.vector(f"{layer}.{name}_norm"))
+        return self.rotate(vectors) if turned else vectors
+
+    def run(self, ids, visit=None):
+        """Log-probabilities of the next token, [tokens, vocabulary]. visit(layer, dict) sees each
+        layer's vectors."""
+        shape = self.shape
+        group = shape["query_heads"] // shape["kv_heads"]
+        x = self.matrix("embedding", shape["vocabulary"])[ids]
+        mask = np.tri(len(ids), dtype=bool)
+        before = None
+        for index in range(shape["layers"]):
+            layer = f"layer.{index:02d}"
+            normed = self.norm(x, self.vector(f"{layer}.attention_norm"))
+            queries = self.heads(layer, "query", normed, shape["query_heads"], True)
+            keys = self.heads(layer, "key", normed, shape["kv_heads"], True)
+            values = self.heads(layer, "value", normed, shape["kv_heads"], False)
+            if visit:
+                ahead = self.heads(layer, "query",
+                                   self.norm(x if before is None else before,
+                                             self.vector(f"{layer}.attention_norm")),
+                                   shape["query_heads"], True)
+                visit(index, {"key": keys, "value": values, "query": queries,
+                              "query_ahead": ahead, "attention_input": normed})
+            before = x
+            attended = []
+            for head in range(shape["query_heads"]):
+                logits = queries[head] @ keys[head // group].T / np.sqrt(shape["head_dim"])
+                logits = np.where(mask, logits, -np.inf)
+                weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+                weights /= weights.sum(axis=1, keepdims=True)
+                attended.append(weights @ values[head // group])
+            x = x + np.concatenate(attended, axis=1) @ self.matrix(
+                f"{layer}.attention_output", shape["hidden_size"]).T
+            normed = self.norm(x, self.vector(f"{layer}.ffn_norm"))
+            gate = normed @ self.matrix(f"{layer}.gate", shape["ffn_size"]).T
+            up = normed @ self.matrix(f"{layer}.up", shape["ffn_size"]).T
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ self.matrix(
+                f"{layer}.down", shape["hidden_size"]).T
+        x = self.norm(x, self.vector("output_norm"))
+        head = "output" if self.has("output") else "embedding"
+        logits = x @ self.matrix(head, shape["vocabulary"]).T
+        logits = logits - logits.max(axis=1, keepdims=True)
+        return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

@@ -1,0 +1,213 @@
+#include "sim/transformer/record.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sim/base/error.hpp"
+#include "sim/base/hash.hpp"
+#include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/model_files.hpp"
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct RecordCommand {
+  std::string model;
+  std::string text;
+  std::string token_ids;
+  std::string from_trace;
+  std::string layers = "all";
+  std::string out;
+  std::optional<std::int64_t> prompt;
+  std::optional<std::int64_t> steps;
+  bool generate = false;
+  SamplingOptions sampling{.temperature = 0};
+  RecordOptions record;
+};
+
+std::string read_text(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.good() && !stream.eof()) throw UserError({file, ""}, "cannot be read", "a file");
+  return text;
+}
+
+/// SOURCE_DATE_EPOCH, by which builds are made reproducible, instead of now.
+std::string utc_now() {
+  std::time_t now = std::time(nullptr);
+  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
+    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
+  }
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::vector<std::int64_t> parse_layers(const std::string& text) {
+  std::vector<std::int64_t> layers;
+  if (text == "all") return layers;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) {
+    char* end = nullptr;
+    layers.push_back(std::strtoll(item.c_str(), &end, 10));
+    if (item.empty() || *end != '\0') {
+      throw UserError({"record", "--layers"}, text, "all, or layer numbers such as 4,8,12");
+    }
+  }
+  return layers;
+}
+
+/// Token ids and what the trace says of their source.
+void take_text(const RecordCommand& command, const Model& model, RecordOptions& options) {
+  if (!command.from_trace.empty()) {
+    const TraceReader trace(command.from_trace);
+    options.ids = trace.token_ids();
+    options.text_source = trace.info().text_source;
+    options.text_sha256 = trace.info().text_sha256;
+    options.prompt_tokens = command.prompt.value_or(trace.info().prompt_tokens);
+    options.steps = command.steps.value_or(
+        std::max<std::int64_t>(1, trace.info().tokens - options.prompt_tokens));
+    return;
+  }
+  options.prompt_tokens = command.prompt.value_or(options.prompt_tokens);
+  options.steps = command.steps.value_or(options.steps);
+  const std::string& file = command.text.empty() ? command.token_ids : command.text;
+  if (!std::filesystem::is_regular_file(file)) {
+    throw UserError({file, ""}, "there is no such file", "a text file");
+  }
+  options.text_source = std::filesystem::path(file).filename().string();
+  options.text_sha256 = sha256_file(file);
+  if (command.text.empty()) {
+    options.ids = parse_token_ids(read_text(file), file);
+    return;
+  }
+  if (!model.has_tokenizer()) {
+    throw UserError({model.file(), "tokenizer"}, "the model file holds none", "--token-ids");
+  }
+  options.ids = parse_token_ids(run_script("tokenise.py", {"encode", model.file(), file}), file);
+}
+
+void report(const RecordOptions& options, const RecordResult& result) {
+  const auto rate = [](const char* what, std::int64_t tokens, double seconds, double flops) {
+    std::fprintf(stderr, "kvreplay: %s: %lld tokens in %.1f s, %.1f tokens/s, %.1f GFLOP/s\n", what,
+                 static_cast<long long>(tokens), seconds, static_cast<double>(tokens) / seconds,
+                 flops / seconds * 1e-9);
+  };
+  rate("prompt", options.prompt_tokens, result.prompt_s, result.prompt_flops);
+  rate(options.sampling ? "decode" : "steps, as one text", options.steps, result.steps_s,
+       result.steps_flops);
+  std::printf("perplexity         %.4f\n", result.perplexity);
+  if (std::isfinite(result.decode_perplexity)) {
+    std::printf("decode perplexity  %.4f\n", result.decode_perplexity);
+  }
+}
+
+void record(const RecordCommand& command) {
+  if (std::filesystem::exists(command.out)) {
+    throw UserError({command.out, ""}, "it exists", "a new file");
+  }
+  const Model model(find_model(command.model));
+  RecordOptions options = command.record;
+  take_text(command, model, options);
+  options.layers = parse_layers(command.layers);
+  options.created_utc = utc_now();
+  if (command.generate) options.sampling = command.sampling;
+  if (options.threads == 0) {
+    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  }
+  options.query_window = std::min(options.query_window, options.prompt_tokens);
+  report(options, record_trace(model, options, command.out));
+  std::cerr << "kvreplay: wrote " << command.out << '\n';
+}
+
+}  // namespace
+
+void add_record(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "record", "Run a model on a text and record its keys, values and queries as a trace");
+  auto options = std::make_shared<RecordCommand>();
+  RecordOptions& record_options = options->record;
+  command
+      ->add_option("--model", options->model,
+                   "A model of fetch-model by name, or a file of tools/import_model.py")
+      ->required()
+      ->type_name("NAME|FILE");
+  CLI::Option_group* text = command->add_option_group("text", "What the model reads");
+  text->add_option("--text", options->text, "A UTF-8 text file")->type_name("FILE");
+  text->add_option("--token-ids", options->token_ids, "Token ids, separated by white space")
+      ->type_name("FILE");
+  text->add_option("--from-trace", options->from_trace,
+                   "The token ids of a trace, with its prompt and steps")
+      ->type_name("TRACE");
+  text->require_option(1);
+  command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
+  command
+      ->add_option("--prompt", options->prompt,
+                   "Prompt tokens, which are prefilled (default: 2048)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  command->add_option("--steps", options->steps, "Decode steps (default: 512)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  command
+      ->add_option("--layers", options->layers, "Layers to record: all, or numbers (default: all)")
+      ->type_name("N,N");
+  command
+      ->add_option("--query-window", record_options.query_window,
+                   "Last prompt positions whose queries are recorded")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("!--no-query-ahead", record_options.queries_ahead,
+                    "Leave out the look-ahead queries");
+  command->add_flag("--attention-input", record_options.attention_input,
+                    "Record what each layer's projections were applied to, too");
+  command->add_flag("--generate", options->generate,
+                    "The model writes the steps' tokens itself; else it follows the text");
+  command
+      ->add_option("--temperature", options->sampling.temperature,
+                   "Of generation; 0 = always the likeliest token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->needs("--generate")
+      ->type_name("X")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", options->sampling.top_p,
+                   "Draw from the likeliest tokens that reach this probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs("--generate")
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--seed", options->sampling.seed, "Of the draws")
+      ->needs("--generate")
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--threads", record_options.threads,
+                   "0 = as many as the machine has; the trace does not depend on it (default: 0)")
+      ->check(CLI::Range(0, 4096))
+      ->type_name("N");
+  record_options.threads = 0;
+  command->footer(
+      "Example:\n"
+      "  kvreplay fetch-model smollm2-135m\n"
+      "  kvreplay record --model smollm2-135m --text README.md --prompt 1024 --steps 128 \\\n"
+      "      --out readme.kvtrace.h5");
+  command->callback([options] { record(*options); });
+}
+
+}  // namespace kvreplay

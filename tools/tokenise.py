@@ -1,0 +1,40 @@
+"""Text to token ids and back, with the tokenizer that a model file holds.
+
+    tools/python-env tools/tokenise.py encode MODEL FILE    prints the token ids of FILE, one a line
+    tools/python-env tools/tokenise.py decode MODEL FILE    prints the text of FILE's ids
+"""
+
+import json
+import sys
+
+import tokenizers
+
+
+def load_tokenizer(model):
+    with open(model, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        begin, end = header["tokenizer"]["data_offsets"]
+        file.seek(8 + length + begin)
+        return tokenizers.Tokenizer.from_str(file.read(end - begin).decode())
+
+
+def main():
+    direction, model, path = sys.argv[1:]
+    tokenizer = load_tokenizer(model)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        print(f"tokenise: {path}: {error}", file=sys.stderr)
+        return 2
+    if direction == "encode":
+        sys.stdout.writelines(f"{token}\n" for token in tokenizer.encode(text).ids)
+    else:
+        ids = [int(word) for word in text.split()]
+        sys.stdout.buffer.write(tokenizer.decode(ids, skip_special_tokens=False).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
