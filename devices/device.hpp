@@ -31,9 +31,17 @@ struct DeviceCounters {
   std::uint64_t write_commands = 0;
   std::uint64_t host_read_bytes = 0;  ///< bytes that crossed the link
   std::uint64_t host_write_bytes = 0;
-  std::uint64_t flash_read_bytes = 0;  ///< bytes sensed in NAND: whole pages, or sub-pages where
-                                       ///< the device has them
-  std::uint64_t flash_write_bytes = 0;
+  std::uint64_t flash_read_bytes = 0;   ///< bytes sensed in NAND for the host: whole pages, or
+                                        ///< sub-pages where the device has them
+  std::uint64_t map_read_bytes = 0;     ///< bytes of the address map sensed in NAND
+  std::uint64_t flash_write_bytes = 0;  ///< programmed, those that the device moved included
+  std::uint64_t erases = 0;             ///< of an erase block on one die
+
+  /// Bytes programmed for each byte that the host wrote; 0 before the first.
+  [[nodiscard]] double write_amplification() const {
+    if (host_write_bytes == 0) return 0;
+    return static_cast<double>(flash_write_bytes) / static_cast<double>(host_write_bytes);
+  }
 };
 
 /// A modelled block device. Commands beyond the queue depth wait in the host in the order of

@@ -1,16 +1,18 @@
 // The model of a flash device: a queue in the host, then first-come first-served servers that a
 // command and its pages pass. docs/device-model.md gives its equations.
 //
-//   read:   latency -> controller -> die (sense) -> channel -> link
-//   write:  latency -> controller -> link -> buffer, then done; the buffer drains by
-//           channel -> die (program)
+//   read:   latency -> controller -> [map] -> die (sense) -> channel -> link
+//   write:  latency -> controller -> [rest of its units] -> link -> buffer, then done; the buffer
+//           drains by channel -> die (program)
 //
 // The structure (firmware, die, channel and link time, page by page; writes acknowledged from a
-// buffer) is that of NVMeVirt (Kim et al., FAST '23) and ConZone.
+// buffer) is that of NVMeVirt (Kim et al., FAST '23) and ConZone. What happens inside a mechanism
+// is in devices/flash, one header each, in the order in which a command meets them: map_cache,
+// partial_writes, die (with suspension), read_retry, write_booster, garbage_collector, thermal.
+// Each is off by default, and then costs no event and no time.
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -18,49 +20,19 @@
 
 #include "devices/device.hpp"
 #include "devices/fifo.hpp"
+#include "devices/flash/die.hpp"
+#include "devices/flash/garbage_collector.hpp"
+#include "devices/flash/geometry.hpp"
+#include "devices/flash/map_cache.hpp"
+#include "devices/flash/parameters.hpp"
+#include "devices/flash/partial_writes.hpp"
+#include "devices/flash/read_retry.hpp"
+#include "devices/flash/thermal.hpp"
+#include "devices/flash/write_booster.hpp"
 #include "sim/engine/server.hpp"
 
-namespace kvreplay {
+namespace kvreplay::flash {
 namespace {
-
-SimTime from_us(double microseconds) {
-  return std::llround(microseconds * 1000);
-}
-
-/// Rounded up, so that no server ever carries more than its rate. MB/s = 10^6 bytes a second.
-SimTime transfer_time(std::uint64_t bytes, double mb_s) {
-  return static_cast<SimTime>(std::ceil(static_cast<double>(bytes) * 1000 / mb_s));
-}
-
-/// Where a byte lies. Consecutive pages fill a die's planes (a plane group: sensed together), then
-/// the further pages that one program operation writes (a stripe: what the controller gathers
-/// before it programs); consecutive stripes go to the channels in turn, then to the dies of each.
-struct Geometry {
-  std::uint64_t page_bytes;
-  std::uint64_t planes;
-  std::uint64_t program_pages;
-  std::uint64_t channels;
-  std::uint64_t dies_per_channel;
-
-  explicit Geometry(const Arguments& arguments)
-      : page_bytes(static_cast<std::uint64_t>(arguments.integer("page_bytes"))),
-        planes(static_cast<std::uint64_t>(arguments.integer("planes"))),
-        program_pages(static_cast<std::uint64_t>(arguments.integer("program_pages"))),
-        channels(static_cast<std::uint64_t>(arguments.integer("channels"))),
-        dies_per_channel(static_cast<std::uint64_t>(arguments.integer("dies_per_channel"))) {}
-
-  [[nodiscard]] std::uint64_t group_of_page(std::uint64_t page) const { return page / planes; }
-  [[nodiscard]] std::uint64_t stripe_of_group(std::uint64_t group) const {
-    return group / program_pages;
-  }
-  [[nodiscard]] std::uint64_t channel_of_stripe(std::uint64_t stripe) const {
-    return stripe % channels;
-  }
-  [[nodiscard]] std::uint64_t die_of_stripe(std::uint64_t stripe) const {
-    return stripe % (channels * dies_per_channel);
-  }
-  [[nodiscard]] std::uint64_t stripe_bytes() const { return page_bytes * planes * program_pages; }
-};
 
 class FlashDevice final : public Device, private EventHandler {
  public:
@@ -80,23 +52,33 @@ class FlashDevice final : public Device, private EventHandler {
   /// A command inside the device.
   struct Slot {
     Submission submission;
-    std::uint32_t to_buffer = 0;  ///< write: bytes without room in the buffer yet
+    std::uint64_t rewritten = 0;  ///< write: bytes read from flash, without room in the buffer yet
+    std::uint32_t to_buffer = 0;  ///< write: bytes of the host without room in the buffer yet
     std::uint32_t left = 0;       ///< read: pages, write: bytes, that have not crossed the link
+    std::uint32_t lookups = 0;    ///< reads that must come first: of the map, or of units
   };
 
   /// What has just happened, as the argument of an event.
   enum class Stage : std::uint16_t {
     kArrived,     ///< a command at the controller
     kDecoded,     ///< a command, by the controller
+    kMapSensed,   ///< a line of the map, in the page registers of its die
+    kMapRead,     ///< a line of the map, in the controller
+    kUnitSensed,  ///< a unit that a write covers in part, in the page registers
+    kUnitRead,    ///< a unit that a write covers in part, in the controller
     kSensed,      ///< a read's plane group, in the page registers of its die
     kOffChannel,  ///< a read's page, in the controller
     kDelivered,   ///< a read's page, in the host
     kBuffered,    ///< a write's bytes, in the buffer
     kAtDie,       ///< a stripe to program, in the page registers of its die
     kProgrammed,  ///< a stripe
+    kMoveSensed,  ///< a stripe of valid units in a block to be erased
+    kErased,      ///< the blocks of a die
   };
+  /// Of a stripe to program; in the slot's place of its events.
+  enum StripeKind : std::uint16_t { kDense, kBoosted, kMoved };
   struct Event {
-    std::uint32_t value;  ///< group or page, counted from the command's first; bytes; or die
+    std::uint32_t value;  ///< group, page or line, counted from the command's first; bytes; die
     std::uint16_t slot;
     Stage stage;
   };
@@ -108,12 +90,21 @@ class FlashDevice final : public Device, private EventHandler {
   void on_event(std::uint64_t argument) override;
 
   void admit();
+  void look_up(std::uint16_t slot);
+  void move_line(std::uint16_t slot, std::uint32_t line);
+  void take_line(std::uint16_t slot, std::uint32_t line);
   void sense(std::uint16_t slot);
   void send_off_channel(std::uint16_t slot, std::uint32_t group);
   void deliver(std::uint16_t slot, std::uint32_t page);
+  void start_write(std::uint16_t slot);
+  void queue_write(std::uint16_t slot);
   void fill_buffer();
   void buffered(std::uint16_t slot, std::uint32_t bytes);
   void drain_buffer();
+  void collect_garbage();
+  void to_die(std::uint64_t die, StripeKind kind, std::uint64_t transfers);
+  void program(std::uint64_t die, StripeKind kind);
+  void programmed(StripeKind kind);
   void complete(std::uint16_t slot);
 
   [[nodiscard]] const IoCommand& command(std::uint16_t slot) const {
@@ -135,6 +126,21 @@ class FlashDevice final : public Device, private EventHandler {
     return {std::max(command.offset, begin),
             std::min(command.offset + command.bytes, begin + geometry_.page_bytes)};
   }
+  /// The read units that a part of a page touches.
+  [[nodiscard]] std::uint64_t channel_bytes(const Part& part) const {
+    return (part.end + read_unit_bytes_ - 1) / read_unit_bytes_ * read_unit_bytes_ -
+           part.begin / read_unit_bytes_ * read_unit_bytes_;
+  }
+  [[nodiscard]] SimTime on_channel(std::uint64_t bytes) const {
+    return transfer_time(bytes, thermal_.rate(channel_mb_s_));
+  }
+  [[nodiscard]] SimTime on_link(std::uint64_t bytes) const {
+    return transfer_time(bytes, thermal_.rate(link_mb_s_));
+  }
+  [[nodiscard]] Server& channel_of_die(std::uint64_t die) {
+    return channels_[geometry_.channel_of_die(die)];
+  }
+  [[nodiscard]] bool idle() const { return free_slots_.size() == slots_.size() && programs_ == 0; }
   [[nodiscard]] Server& link_to_device() { return links_.front(); }
   [[nodiscard]] Server& link_to_host() { return links_.back(); }
 
@@ -151,7 +157,7 @@ class FlashDevice final : public Device, private EventHandler {
 
   Server controller_;
   std::vector<Server> channels_;
-  std::vector<Server> dies_;
+  std::vector<Die> dies_;
   std::vector<Server> links_;  ///< one for both directions where the link is half duplex
 
   Fifo<Submission> host_queue_;
@@ -162,12 +168,19 @@ class FlashDevice final : public Device, private EventHandler {
   std::uint64_t buffer_free_ = 0;    ///< bytes
   std::uint64_t buffer_filled_ = 0;  ///< bytes that no program operation has taken yet
   std::uint64_t next_stripe_ = 0;    ///< where the next program operation goes
+  std::uint64_t next_move_ = 0;      ///< where garbage collection works next
+  std::uint64_t next_erase_ = 0;
+  std::uint64_t programs_ = 0;  ///< begun and not ended, of the host's stripes
+  SimTime idle_since_ = 0;
   DeviceCounters counters_;
-};
 
-UserError bad_value(const Arguments& arguments, const char* name, const std::string& allowed) {
-  return {arguments.place(name), "found " + std::to_string(arguments.integer(name)), allowed};
-}
+  MapCache map_cache_;
+  PartialWrites partial_writes_;
+  ReadRetry retry_;
+  WriteBooster booster_;
+  GarbageCollector collector_;
+  Thermal thermal_;
+};
 
 void check_multiple(const Arguments& arguments, const char* name, const char* divisor_name) {
   const std::int64_t divisor = arguments.integer(divisor_name);
@@ -177,12 +190,21 @@ void check_multiple(const Arguments& arguments, const char* name, const char* di
   }
 }
 
+/// Refuses sizes that do not divide; before anything is computed from them.
+const Arguments& checked(const Arguments& arguments) {
+  check_multiple(arguments, "page_bytes", "logical_block_bytes");
+  check_multiple(arguments, "page_bytes", "read_unit_bytes");
+  check_multiple(arguments, "max_transfer_bytes", "logical_block_bytes");
+  return arguments;
+}
+
 FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
     : simulation_(context.simulation),
-      geometry_(arguments),
+      geometry_(checked(arguments)),
       limits_{static_cast<std::uint32_t>(arguments.integer("logical_block_bytes")),
               static_cast<std::uint32_t>(arguments.integer("max_transfer_bytes")),
-              static_cast<std::uint32_t>(arguments.integer("queue_depth"))},
+              static_cast<std::uint32_t>(
+                  arguments.flag("command_queue") ? arguments.integer("queue_depth") : 1)},
       read_unit_bytes_(static_cast<std::uint64_t>(arguments.integer("read_unit_bytes"))),
       command_latency_(from_us(arguments.real("command_latency_us"))),
       command_overhead_(from_us(arguments.real("command_overhead_us"))),
@@ -192,13 +214,16 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       link_mb_s_(arguments.real("link_mb_s")),
       controller_(simulation_),
       channels_(geometry_.channels, Server(simulation_)),
-      dies_(geometry_.channels * geometry_.dies_per_channel, Server(simulation_)),
+      dies_(geometry_.dies(), Die(simulation_, Suspension(arguments))),
       links_(arguments.text("link_duplex") == "full" ? 2 : 1, Server(simulation_)),
       slots_(limits_.queue_depth),
-      buffer_free_(static_cast<std::uint64_t>(arguments.integer("write_buffer_bytes"))) {
-  check_multiple(arguments, "page_bytes", "logical_block_bytes");
-  check_multiple(arguments, "page_bytes", "read_unit_bytes");
-  check_multiple(arguments, "max_transfer_bytes", "logical_block_bytes");
+      buffer_free_(unsigned_of(arguments, "write_buffer_bytes")),
+      map_cache_(arguments),
+      partial_writes_(arguments),
+      retry_(arguments),
+      booster_(arguments, geometry_),
+      collector_(arguments, geometry_),
+      thermal_(arguments) {
   if (buffer_free_ < geometry_.stripe_bytes()) {
     throw bad_value(arguments, "write_buffer_bytes",
                     "at least one program operation, page_bytes x planes x program_pages = " +
@@ -220,6 +245,10 @@ void FlashDevice::submit(const IoCommand& command, EventHandler& done, std::uint
 }
 
 void FlashDevice::admit() {
+  if (booster_.enabled() && !host_queue_.empty() && idle()) {
+    counters_.flash_write_bytes += booster_.fold(simulation_.now() - idle_since_);
+  }
+  if (thermal_.enabled()) thermal_.heat(0, simulation_.now());
   while (!host_queue_.empty() && !free_slots_.empty()) {
     const std::uint16_t slot = free_slots_.back();
     free_slots_.pop_back();
@@ -238,12 +267,26 @@ void FlashDevice::on_event(std::uint64_t argument) {
       break;
     case Stage::kDecoded:
       if (command(event.slot).write) {
-        slots_[event.slot].to_buffer = slots_[event.slot].left = command(event.slot).bytes;
-        writes_.push(event.slot);
-        fill_buffer();
+        start_write(event.slot);
+      } else if (map_cache_.enabled()) {
+        look_up(event.slot);
       } else {
         sense(event.slot);
       }
+      break;
+    case Stage::kMapSensed:
+      move_line(event.slot, event.value);
+      break;
+    case Stage::kMapRead:
+      take_line(event.slot, event.value);
+      break;
+    case Stage::kUnitSensed:
+      channel_of_die(event.value)
+          .use(on_channel(partial_writes_.unit_bytes()), *this,
+               pack(Stage::kUnitRead, event.slot, 0));
+      break;
+    case Stage::kUnitRead:
+      if (--slots_[event.slot].lookups == 0) queue_write(event.slot);
       break;
     case Stage::kSensed:
       send_off_channel(event.slot, event.value);
@@ -258,14 +301,46 @@ void FlashDevice::on_event(std::uint64_t argument) {
       buffered(event.slot, event.value);
       break;
     case Stage::kAtDie:
-      dies_[event.value].use(program_time_, *this, pack(Stage::kProgrammed, 0, 0));
+      program(event.value, static_cast<StripeKind>(event.slot));
       break;
     case Stage::kProgrammed:
-      buffer_free_ += geometry_.stripe_bytes();
-      counters_.flash_write_bytes += geometry_.stripe_bytes();
-      fill_buffer();
+      programmed(static_cast<StripeKind>(event.slot));
+      break;
+    case Stage::kMoveSensed:
+      to_die(event.value, kMoved, 2);  // to the controller, which corrects errors, and back
+      break;
+    case Stage::kErased:
       break;
   }
+}
+
+// The lines of the map that the command needs and the cache does not hold, then its data.
+void FlashDevice::look_up(std::uint16_t slot) {
+  const IoCommand& read = command(slot);
+  const std::uint64_t first = map_cache_.line_of_byte(read.offset);
+  const std::uint64_t last = map_cache_.line_of_byte(read.offset + read.bytes - 1);
+  slots_[slot].lookups = 0;
+  for (std::uint64_t line = first; line <= last; ++line) {
+    if (map_cache_.touch(line)) continue;
+    ++slots_[slot].lookups;
+    dies_[geometry_.die_of_stripe(line)].sense(
+        read_time_ + retry_.extra(), *this,
+        pack(Stage::kMapSensed, slot, static_cast<std::uint32_t>(line - first)));
+  }
+  if (slots_[slot].lookups == 0) sense(slot);
+}
+
+void FlashDevice::move_line(std::uint16_t slot, std::uint32_t line_in_command) {
+  const std::uint64_t line = map_cache_.line_of_byte(command(slot).offset) + line_in_command;
+  const std::uint64_t bytes = channel_bytes({0, map_cache_.line_bytes()});
+  counters_.map_read_bytes += bytes;
+  channel_of_die(geometry_.die_of_stripe(line))
+      .use(on_channel(bytes), *this, pack(Stage::kMapRead, slot, line_in_command));
+}
+
+void FlashDevice::take_line(std::uint16_t slot, std::uint32_t line_in_command) {
+  map_cache_.insert(map_cache_.line_of_byte(command(slot).offset) + line_in_command);
+  if (--slots_[slot].lookups == 0) sense(slot);
 }
 
 void FlashDevice::sense(std::uint16_t slot) {
@@ -274,9 +349,9 @@ void FlashDevice::sense(std::uint16_t slot) {
   const std::uint64_t last = geometry_.group_of_page(last_page(read));
   slots_[slot].left = static_cast<std::uint32_t>(last_page(read) - first_page(read) + 1);
   for (std::uint64_t group = first; group <= last; ++group) {
-    Server& die = dies_[geometry_.die_of_stripe(geometry_.stripe_of_group(group))];
-    die.use(read_time_, *this,
-            pack(Stage::kSensed, slot, static_cast<std::uint32_t>(group - first)));
+    dies_[geometry_.die_of_stripe(geometry_.stripe_of_group(group))].sense(
+        read_time_ + retry_.extra(), *this,
+        pack(Stage::kSensed, slot, static_cast<std::uint32_t>(group - first)));
   }
 }
 
@@ -284,16 +359,13 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
   const IoCommand& read = command(slot);
   const std::uint64_t first = first_page(read);
   const std::uint64_t group = geometry_.group_of_page(first) + group_in_command;
-  Server& channel = channels_[geometry_.channel_of_stripe(geometry_.stripe_of_group(group))];
+  Server& channel = channel_of_die(geometry_.die_of_stripe(geometry_.stripe_of_group(group)));
   const std::uint64_t begin = std::max(first, group * geometry_.planes);
   const std::uint64_t end = std::min(last_page(read) + 1, (group + 1) * geometry_.planes);
   for (std::uint64_t page = begin; page < end; ++page) {
-    const Part part = part_in_page(read, page);
-    const std::uint64_t bytes =
-        (part.end + read_unit_bytes_ - 1) / read_unit_bytes_ * read_unit_bytes_ -
-        part.begin / read_unit_bytes_ * read_unit_bytes_;
+    const std::uint64_t bytes = channel_bytes(part_in_page(read, page));
     counters_.flash_read_bytes += bytes;
-    channel.use(transfer_time(bytes, channel_mb_s_), *this,
+    channel.use(on_channel(bytes), *this,
                 pack(Stage::kOffChannel, slot, static_cast<std::uint32_t>(page - first)));
   }
 }
@@ -301,21 +373,52 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
 void FlashDevice::deliver(std::uint16_t slot, std::uint32_t page_in_command) {
   const IoCommand& read = command(slot);
   const Part part = part_in_page(read, first_page(read) + page_in_command);
-  link_to_host().use(transfer_time(part.end - part.begin, link_mb_s_), *this,
-                     pack(Stage::kDelivered, slot, 0));
+  link_to_host().use(on_link(part.end - part.begin), *this, pack(Stage::kDelivered, slot, 0));
+}
+
+void FlashDevice::start_write(std::uint16_t slot) {
+  const IoCommand& write = command(slot);
+  const PartialWrites::Extra extra = partial_writes_.add(write.offset, write.bytes);
+  if (collector_.enabled()) collector_.host_writes(extra.first_unit, extra.new_units);
+  // A unit is taken to lie on one die, whatever its size.
+  const auto unit_groups = static_cast<SimTime>(std::max<std::uint64_t>(
+      1, partial_writes_.unit_bytes() / (geometry_.planes * geometry_.page_bytes)));
+  slots_[slot].rewritten = extra.rewritten_bytes;
+  slots_[slot].lookups = extra.reads;
+  for (std::uint32_t i = 0; i < extra.reads; ++i) {
+    const std::uint64_t die = geometry_.die_of_byte(extra.units[i] * partial_writes_.unit_bytes());
+    counters_.flash_read_bytes += partial_writes_.unit_bytes();
+    dies_[die].sense(unit_groups * read_time_ + retry_.extra(), *this,
+                     pack(Stage::kUnitSensed, slot, static_cast<std::uint32_t>(die)));
+  }
+  if (extra.reads == 0) queue_write(slot);
+}
+
+void FlashDevice::queue_write(std::uint16_t slot) {
+  slots_[slot].to_buffer = slots_[slot].left = command(slot).bytes;
+  writes_.push(slot);
+  fill_buffer();
 }
 
 // A write takes room page by page and crosses the link as it gets it, so that one larger than the
-// buffer passes, too.
+// buffer passes, too. What was read from flash for it is in the controller already.
 void FlashDevice::fill_buffer() {
   while (!writes_.empty() && buffer_free_ > 0) {
     const std::uint16_t slot = writes_.front();
+    if (slots_[slot].rewritten > 0) {
+      const std::uint64_t bytes = std::min(slots_[slot].rewritten, buffer_free_);
+      buffer_free_ -= bytes;
+      slots_[slot].rewritten -= bytes;
+      buffer_filled_ += bytes;
+      drain_buffer();
+      continue;
+    }
     const std::uint64_t bytes =
         std::min({std::uint64_t{slots_[slot].to_buffer}, buffer_free_, geometry_.page_bytes});
     buffer_free_ -= bytes;
     slots_[slot].to_buffer -= static_cast<std::uint32_t>(bytes);
     if (slots_[slot].to_buffer == 0) writes_.pop();
-    link_to_device().use(transfer_time(bytes, link_mb_s_), *this,
+    link_to_device().use(on_link(bytes), *this,
                          pack(Stage::kBuffered, slot, static_cast<std::uint32_t>(bytes)));
   }
 }
@@ -331,11 +434,46 @@ void FlashDevice::buffered(std::uint16_t slot, std::uint32_t bytes) {
 void FlashDevice::drain_buffer() {
   while (buffer_filled_ >= geometry_.stripe_bytes()) {
     buffer_filled_ -= geometry_.stripe_bytes();
-    const std::uint64_t stripe = next_stripe_++;
-    channels_[geometry_.channel_of_stripe(stripe)].use(
-        transfer_time(geometry_.stripe_bytes(), channel_mb_s_), *this,
-        pack(Stage::kAtDie, 0, static_cast<std::uint32_t>(geometry_.die_of_stripe(stripe))));
+    ++programs_;
+    if (collector_.enabled()) collect_garbage();
+    const StripeKind kind = booster_.enabled() && booster_.take_stripe() ? kBoosted : kDense;
+    to_die(geometry_.die_of_stripe(next_stripe_++), kind, 1);
   }
+}
+
+void FlashDevice::collect_garbage() {
+  collector_.place_stripe();
+  const GarbageCollector::Work work = collector_.take_work();
+  for (std::uint64_t i = 0; i < work.stripes; ++i) {
+    const std::uint64_t die = geometry_.die_of_stripe(next_move_++);
+    dies_[die].sense(static_cast<SimTime>(geometry_.program_pages) * read_time_, *this,
+                     pack(Stage::kMoveSensed, 0, static_cast<std::uint32_t>(die)));
+  }
+  for (std::uint64_t i = 0; i < work.erases; ++i) {
+    ++counters_.erases;
+    dies_[geometry_.die_of_stripe(next_erase_++)].modify(collector_.erase_time(), *this,
+                                                         pack(Stage::kErased, 0, 0));
+  }
+}
+
+/// A stripe crosses the channel `transfers` times, then it is programmed.
+void FlashDevice::to_die(std::uint64_t die, StripeKind kind, std::uint64_t transfers) {
+  channel_of_die(die).use(on_channel(transfers * geometry_.stripe_bytes()), *this,
+                          pack(Stage::kAtDie, kind, static_cast<std::uint32_t>(die)));
+}
+
+void FlashDevice::program(std::uint64_t die, StripeKind kind) {
+  dies_[die].modify(kind == kBoosted ? booster_.program_time() : program_time_, *this,
+                    pack(Stage::kProgrammed, kind, 0));
+}
+
+void FlashDevice::programmed(StripeKind kind) {
+  counters_.flash_write_bytes += geometry_.stripe_bytes();
+  if (kind == kMoved) return;
+  --programs_;
+  buffer_free_ += geometry_.stripe_bytes();
+  fill_buffer();
+  if (idle()) idle_since_ = simulation_.now();
 }
 
 void FlashDevice::complete(std::uint16_t slot) {
@@ -348,56 +486,68 @@ void FlashDevice::complete(std::uint16_t slot) {
     counters_.host_read_bytes += finished.command.bytes;
   }
   free_slots_.push_back(slot);
+  if (thermal_.enabled()) thermal_.heat(finished.command.bytes, simulation_.now());
+  if (idle()) idle_since_ = simulation_.now();
   admit();
   finished.done->on_event(finished.argument);  // last: it may submit, or throw
 }
 
-constexpr double kMiB = 1024 * 1024;
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all{
+      integer_parameter("queue_depth", "commands", std::nullopt, {1, 65535},
+                        "commands inside the device; further ones wait in the host"),
+      integer_parameter("logical_block_bytes", "bytes", std::nullopt, {512, 65536},
+                        "what offsets and sizes of commands are multiples of"),
+      integer_parameter("max_transfer_bytes", "bytes", std::nullopt, {512, 64 * kMiB},
+                        "largest command"),
+      real_parameter("command_latency_us", "us", std::nullopt, {0, 1e6},
+                     "host and firmware time of a command that occupies nothing"),
+      real_parameter("command_overhead_us", "us", std::nullopt, {0, 1e6},
+                     "controller time of a command, one at a time: caps IOPS"),
+      integer_parameter("channels", "", std::nullopt, {1, 256}, "buses to the dies"),
+      integer_parameter("dies_per_channel", "", std::nullopt, {1, 256},
+                        "NAND dies that share a channel"),
+      integer_parameter("planes", "", 1, {1, 64},
+                        "pages of a die that are sensed or programmed together"),
+      integer_parameter("program_pages", "pages", 1, {1, 64},
+                        "pages of a plane in one program operation (3: one-shot TLC); the "
+                        "stripe on a die is page_bytes x planes x program_pages"),
+      integer_parameter("page_bytes", "bytes", std::nullopt, {512, kMiB}, "NAND page"),
+      integer_parameter("read_unit_bytes", "bytes", std::nullopt, {512, kMiB},
+                        "least that crosses a channel (an ECC codeword); page_bytes for a "
+                        "device without sub-page reads"),
+      real_parameter("read_us", "us", std::nullopt, {0, 1e6}, "array time to sense a page"),
+      real_parameter("program_us", "us", std::nullopt, {0, 1e6},
+                     "array time of a program operation"),
+      real_parameter("channel_mb_s", "MB/s", std::nullopt, {0.001, 1e6}, "rate of one channel"),
+      real_parameter("link_mb_s", "MB/s", std::nullopt, {0.001, 1e6},
+                     "rate of the host link, after protocol overheads"),
+      choice_parameter("link_duplex", {"full", "half"}, std::nullopt,
+                       "full: reads and writes each have the link's rate; half: they share "
+                       "it"),
+      integer_parameter("write_buffer_bytes", "bytes", std::nullopt, {512, 1024 * kMiB},
+                        "writes are acknowledged once they are in this buffer"),
+      flag_parameter("command_queue", true,
+                     "false: one command at a time, whatever the queue_depth (an eMMC or SD "
+                     "host without command queueing)"),
+  };
+  for (const std::vector<Parameter>& mechanism :
+       {MapCache::parameters(), PartialWrites::parameters(), Suspension::parameters(),
+        ReadRetry::parameters(), WriteBooster::parameters(), GarbageCollector::parameters(),
+        Thermal::parameters()}) {
+    all.insert(all.end(), mechanism.begin(), mechanism.end());
+  }
+  return all;
+}
 
 const Registered<Device> kFlash{{
     .name = "flash",
     .help = "flash device: host queue, controller, dies, channels, link and write buffer",
     .source = "structure of NVMeVirt (FAST '23) and ConZone; equations in docs/device-model.md",
-    .parameters =
-        {
-            integer_parameter("queue_depth", "commands", std::nullopt, {1, 65535},
-                              "commands inside the device; further ones wait in the host"),
-            integer_parameter("logical_block_bytes", "bytes", std::nullopt, {512, 65536},
-                              "what offsets and sizes of commands are multiples of"),
-            integer_parameter("max_transfer_bytes", "bytes", std::nullopt, {512, 64 * kMiB},
-                              "largest command"),
-            real_parameter("command_latency_us", "us", std::nullopt, {0, 1e6},
-                           "host and firmware time of a command that occupies nothing"),
-            real_parameter("command_overhead_us", "us", std::nullopt, {0, 1e6},
-                           "controller time of a command, one at a time: caps IOPS"),
-            integer_parameter("channels", "", std::nullopt, {1, 256}, "buses to the dies"),
-            integer_parameter("dies_per_channel", "", std::nullopt, {1, 256},
-                              "NAND dies that share a channel"),
-            integer_parameter("planes", "", 1, {1, 64},
-                              "pages of a die that are sensed or programmed together"),
-            integer_parameter("program_pages", "pages", 1, {1, 64},
-                              "pages of a plane in one program operation (3: one-shot TLC); the "
-                              "stripe on a die is page_bytes x planes x program_pages"),
-            integer_parameter("page_bytes", "bytes", std::nullopt, {512, kMiB}, "NAND page"),
-            integer_parameter("read_unit_bytes", "bytes", std::nullopt, {512, kMiB},
-                              "least that crosses a channel (an ECC codeword); page_bytes for a "
-                              "device without sub-page reads"),
-            real_parameter("read_us", "us", std::nullopt, {0, 1e6}, "array time to sense a page"),
-            real_parameter("program_us", "us", std::nullopt, {0, 1e6},
-                           "array time of a program operation"),
-            real_parameter("channel_mb_s", "MB/s", std::nullopt, {0.001, 1e6},
-                           "rate of one channel"),
-            real_parameter("link_mb_s", "MB/s", std::nullopt, {0.001, 1e6},
-                           "rate of the host link, after protocol overheads"),
-            choice_parameter("link_duplex", {"full", "half"}, std::nullopt,
-                             "full: reads and writes each have the link's rate; half: they share "
-                             "it"),
-            integer_parameter("write_buffer_bytes", "bytes", std::nullopt, {512, 1024 * kMiB},
-                              "writes are acknowledged once they are in this buffer"),
-        },
+    .parameters = parameters(),
     .make = [](const Arguments& arguments, const Device::Context& context)
         -> std::unique_ptr<Device> { return std::make_unique<FlashDevice>(arguments, context); },
 }};
 
 }  // namespace
-}  // namespace kvreplay
+}  // namespace kvreplay::flash

@@ -53,8 +53,10 @@ class ClosedLoop final : public EventHandler {
   };
 
   void submit(std::uint64_t index) {
-    const Extent extent{random_.below(workload_.range_bytes / workload_.bytes) * workload_.bytes,
-                        workload_.bytes};
+    const std::uint64_t places = workload_.range_bytes / workload_.bytes;
+    const std::uint64_t place =
+        workload_.sequential ? next_place_++ % places : random_.below(places);
+    const Extent extent{place * workload_.bytes, workload_.bytes};
     const bool write = random_.uniform() < workload_.write_share;
     commands_.clear();
     to_commands({&extent, 1}, write, limits_, commands_);
@@ -93,6 +95,7 @@ class ClosedLoop final : public EventHandler {
   std::unique_ptr<Device> device_;
   const DeviceLimits limits_;
   Random random_;
+  std::uint64_t next_place_ = 0;  ///< of a sequential workload
   std::vector<Request> outstanding_;
   std::vector<IoCommand> commands_;  ///< of one request; kept for its storage
   const std::uint64_t to_complete_;

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// A closed loop of random requests: `depth` are always outstanding, as fio's random jobs do.
+/// A closed loop of requests: `depth` are always outstanding, as fio's jobs do.
 struct Workload {
   std::uint64_t bytes = 4096;  ///< a request; offsets are multiples of it
   std::uint32_t depth = 1;     ///< outstanding requests
@@ -15,6 +15,7 @@ struct Workload {
   double write_share = 0;                   ///< of the requests, 0 to 1
   std::uint64_t range_bytes = 64ull << 30;  ///< offsets lie below
   std::uint64_t seed = 0;
+  bool sequential = false;  ///< one after the other from 0, and again; else at random
 };
 
 /// Latency is from submission (the wait in the host included) to the last byte of the request.

@@ -2,12 +2,13 @@
 """Draws a device: bandwidth by request size, and IOPS by depth.
 
 Reads what `kvreplay device describe --csv` prints; lays the points of a `kvreplay device probe`
-over it where one is given. Writes STEM.pdf and STEM.png.
+over it where one is given.
 """
 
 import argparse
 import csv
 import json
+import math
 import pathlib
 import sys
 
@@ -26,8 +27,11 @@ def fail(message):
 
 def read_model(file):
     try:
-        with open(file, newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
+        if str(file) == "-":
+            rows = list(csv.DictReader(sys.stdin))
+        else:
+            with open(file, newline="", encoding="utf-8") as stream:
+                rows = list(csv.DictReader(stream))
     except OSError as error:
         fail(f"{file}: {error.strerror}; allowed: what `kvreplay device describe --csv` prints")
     missing = [name for name in NEEDED if not rows or name not in rows[0]]
@@ -66,6 +70,17 @@ def spread(values, wanted):
     return [values[round(i * (len(values) - 1) / (wanted - 1))] for i in range(wanted)]
 
 
+def apart(values, least_share):
+    """Of sorted values those that lie at least so far apart on a logarithmic axis, in shares of its
+    length; the first and the last always."""
+    length = math.log(values[-1] / values[0])
+    kept = [values[0]]
+    for value in values[1:-1]:
+        if min(math.log(value / kept[-1]), math.log(values[-1] / value)) >= least_share * length:
+            kept.append(value)
+    return kept + values[-1:] if len(values) > 1 else kept
+
+
 def draw_curves(axes, model, probe, curve, across, value, label):
     """A curve for each value of `curve`; probe points have the colour and marker of theirs."""
     names = spread(sorted({point[curve] for point in model}), CURVES)
@@ -84,7 +99,7 @@ def draw_curves(axes, model, probe, curve, across, value, label):
                          s=14, zorder=3, **styles[name])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = spread(sorted({point[across] for point in model}), 8)
+    ticks = apart(sorted({point[across] for point in model}), 0.08)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([size_text(tick) for tick in ticks])
@@ -92,7 +107,7 @@ def draw_curves(axes, model, probe, curve, across, value, label):
                 columnspacing=1.2)
 
 
-def draw(device, model, probed, probe):
+def draw(title, model, probed, probe):
     figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 3.3))
     draw_curves(by_size, model, probe, "depth", "bytes", "mb_s", lambda depth: f"depth {depth}")
     by_size.set_xlabel("Request size (bytes)")
@@ -100,7 +115,6 @@ def draw(device, model, probed, probe):
     draw_curves(by_depth, model, probe, "bytes", "depth", "iops", size_text)
     by_depth.set_xlabel("Outstanding requests")
     by_depth.set_ylabel("IOPS")
-    title = f"{device}: model"
     if probe is not None:
         title += f" (lines), measured on {probed} (points)"
     figure.suptitle(title, fontsize=8)
@@ -110,17 +124,24 @@ def draw(device, model, probed, probe):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", type=pathlib.Path, metavar="CSV",
-                        help="what `kvreplay device describe --csv` prints")
+                        help="what `kvreplay device describe --csv` prints; - for standard input")
     parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
                         help="the result of a `kvreplay device probe`, drawn over the model")
-    parser.add_argument("--out", type=pathlib.Path, metavar="STEM",
-                        help="the figure, without .pdf (default: beside CSV)")
+    parser.add_argument("--title", help="of the figure (default: the device's name)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
+                        help="the figure, .pdf or .png; both without either (default: beside CSV)")
     arguments = parser.parse_args()
+    if str(arguments.csv) == "-" and arguments.out is None:
+        fail("--out: found nothing; allowed with standard input: a file")
     device, model = read_model(arguments.csv)
     probed, probe = read_probe(arguments.probe) if arguments.probe else (None, None)
-    stem = arguments.out or arguments.csv.with_suffix("")
-    for file in plot_style.save(draw(device, model, probed, probe), stem):
-        print(file)
+    title = arguments.title or f"{device}: model"
+    name = arguments.out or arguments.csv.with_suffix("")
+    try:
+        for file in plot_style.save(draw(title, model, probed, probe), name):
+            print(file, file=sys.stderr if str(arguments.csv) == "-" else sys.stdout)
+    except OSError as error:
+        fail(f"{name}: {error.strerror}; allowed: a file that can be written")
 
 
 if __name__ == "__main__":

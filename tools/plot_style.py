@@ -62,10 +62,13 @@ def legend_below(figure, handles):
                   handlelength=1, handletextpad=0.4, columnspacing=1.4)
 
 
-def save(figure, stem):
-    """Writes stem.pdf and stem.png, the same bytes for the same data; returns their names."""
-    files = [stem.with_suffix(".pdf"), stem.with_suffix(".png")]
-    figure.savefig(files[0], metadata={"CreationDate": None})
-    figure.savefig(files[1], metadata={"Software": None})
+def save(figure, name):
+    """Writes name.pdf and name.png, or only the one that `name` ends in; the same bytes for the same
+    data. Returns the names."""
+    files = [name] if name.suffix in (".pdf", ".png") else [name.with_suffix(".pdf"),
+                                                            name.with_suffix(".png")]
+    for file in files:
+        date = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
+        figure.savefig(file, metadata=date)
     plt.close(figure)
     return files

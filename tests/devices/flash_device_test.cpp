@@ -20,6 +20,7 @@ namespace {
 using test::flash;
 using test::Overrides;
 using test::preset;
+using test::random_spec;
 
 void expect_close(const std::string& what, double measured, double formula,
                   double tolerance = 0.01) {
@@ -82,7 +83,7 @@ TEST(FlashModel, UnloadedReadLatency) {
       {"one plane, whole pages", flash({{"planes", "1"}, {"read_unit_bytes", "16384"}}), 1 << 20},
       {"nvme_jetson", preset("nvme_jetson"), 1 << 19},
       {"emmc51", preset("emmc51"), 1 << 19},
-      {"ufs40", preset("ufs40"), 1 << 14},  // its stripes of 96 KiB divide no larger size
+      {"nvme_x1", preset("nvme_x1"), 1 << 19},
   };
   for (const Case& c : cases) {
     const Model model(c.spec);
@@ -192,33 +193,6 @@ TEST(FlashModel, AHalfDuplexLinkIsShared) {
   const double full = mixed(flash(overrides)).mb_s;
   EXPECT_GT(full, 150);
   EXPECT_LE(full, 200.1);
-}
-
-/// Something of everything, for properties that hold of any device.
-DeviceSpec random_spec(Random& random) {
-  const auto power = [&](std::uint64_t least, std::uint64_t most) {
-    return std::to_string(least << random.below(most + 1));
-  };
-  const auto between = [&](double low, double high) {
-    return std::to_string(low + (high - low) * random.uniform());
-  };
-  return flash({{"queue_depth", power(1, 6)},
-                {"logical_block_bytes", power(512, 3)},
-                {"max_transfer_bytes", power(65536, 4)},
-                {"command_latency_us", between(0, 100)},
-                {"command_overhead_us", between(0, 20)},
-                {"channels", std::to_string(1 + random.below(5))},
-                {"dies_per_channel", std::to_string(1 + random.below(4))},
-                {"planes", power(1, 2)},
-                {"program_pages", std::to_string(1 + random.below(3))},
-                {"page_bytes", power(4096, 2)},
-                {"read_unit_bytes", power(512, 3)},
-                {"read_us", between(0, 100)},
-                {"program_us", between(0, 1000)},
-                {"channel_mb_s", between(50, 1500)},
-                {"link_mb_s", between(50, 4000)},
-                {"link_duplex", random.below(2) == 0 ? "full" : "half"},
-                {"write_buffer_bytes", power(262144, 4)}});
 }
 
 TEST(FlashModel, NothingIsFasterThanPhysicsAndNoByteIsLost) {

@@ -42,6 +42,50 @@ class DeviceTest(ProgramTest):
         for row in rows:
             self.assertIn(f"{float(row['iops']):.0f}", table)
 
+    def test_describe_draws(self):
+        grid = ("--size", "4K,64K", "--depth", "1,8")
+        for name, first in (("a.png", b"\x89PNG"), ("b.pdf", b"%PDF")):
+            self.succeed("device", "describe", "emmc51", *grid, "--plot", name)
+            self.assertTrue((self.folder / name).read_bytes().startswith(first))
+        self.refuses(("device", "describe", "emmc51", *grid, "--plot", "a.jpg"),
+                     ("--plot", ".png", ".pdf"))
+        result = self.kvreplay("device", "describe", "emmc51", *grid, "--plot", "no/folder/a.png")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("No such file", result.stderr)
+
+    def test_describe_takes_parameters_and_a_range(self):
+        def iops(*arguments):
+            text = self.succeed("device", "describe", *arguments, "--size", "4K", "--csv")
+            return [float(row["iops"]) for row in csv.DictReader(io.StringIO(text))]
+
+        one = iops("emmc51", "--depth", "1,31", "--set", "command_queue=false")
+        self.assertAlmostEqual(one[0], one[1], delta=0.01 * one[0])
+        inside, beyond = (iops("ufs40", "--depth", "1", "--range", size)[0]
+                          for size in ("512M", "64G"))
+        self.assertGreater(inside, 1.3 * beyond)
+        self.refuses(("device", "describe", "emmc51", "--set", "command_que=false"),
+                     ("command_que", "did you mean 'command_queue'"))
+        self.refuses(("device", "describe", "emmc51", "--set", "command_queue"), ("NAME=VALUE",))
+
+    def test_compare_is_what_the_page_shows(self):
+        page = (SOURCE / "docs/device-accuracy.md").read_text()
+        for line in self.succeed("device", "compare", "--markdown").splitlines():
+            self.assertIn(line, page)
+
+    def test_compare_by_name(self):
+        rows = list(csv.DictReader(io.StringIO(
+            self.succeed("device", "compare", "nvme_pc4_read", "ufs40_hot", "--csv"))))
+        self.assertEqual({row["preset"] for row in rows}, {"nvme_pc4", "ufs40_hot"})
+        for row in rows:
+            self.assertAlmostEqual(float(row["error_percent"]),
+                                   100 * (float(row["model"]) / float(row["measured"]) - 1),
+                                   delta=0.01)
+        self.succeed("device", "compare", "nvme_pc4_read", "--plot", "overlay.png")
+        self.assertTrue((self.folder / "overlay.png").read_bytes().startswith(b"\x89PNG"))
+        self.refuses(("device", "compare", "nvme_pc5"), ("nvme_pc5", "did you mean 'nvme_pc4'"))
+        (self.folder / "bad.json").write_text('{"name": "x"}')
+        self.refuses(("device", "compare", "./bad.json"), ("bad.json", "title"))
+
     def test_probe_measures_the_grid(self):
         self.need_direct_io()
         result = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2", "--pattern",

@@ -12,16 +12,37 @@ std::string size_text(std::uint64_t bytes) {
   return std::to_string(bytes);
 }
 
+CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets) {
+  return command
+      .add_option("--set", sets,
+                  "A parameter of the device, such as command_queue=false; repeatable")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+}
+
+ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    const std::size_t equals = set.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      throw UserError({"", "--set"}, "found '" + set + "'", "NAME=VALUE");
+    }
+    preset = preset.with(set.substr(0, equals), set.substr(equals + 1));
+  }
+  return preset;
+}
+
 void add_device(CLI::App& program) {
   CLI::App* device = program.add_subcommand(
-      "device", "Describe a device model, measure a real device, fit one to the other");
+      "device", "Describe a device model, measure a real device, fit or compare one to the other");
   device->require_subcommand(1);
   device->footer(
       "Examples:\n"
-      "  kvreplay device describe ufs40\n"
+      "  kvreplay device describe ufs40 --plot ufs40.png\n"
+      "  kvreplay device compare ufs40\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"
       "  kvreplay device calibrate probe.json --out configs/devices/mine.json");
   add_device_describe(*device);
+  add_device_compare(*device);
   add_device_probe(*device);
   add_device_calibrate(*device);
 }

@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "sim/base/config.hpp"
+
 namespace kvreplay {
 
 /// The subcommands of `kvreplay device`.
 void add_device_describe(CLI::App& device);
 void add_device_probe(CLI::App& device);
 void add_device_calibrate(CLI::App& device);
+void add_device_compare(CLI::App& device);
 
 class RemoteDevice;
 
@@ -47,6 +50,17 @@ CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& 
 inline CLI::Option* as_list(CLI::Option* option) {
   return option->delimiter(',')->allow_extra_args(false);
 }
+
+/// --plot FILE, of which plot_csv makes a figure.
+CLI::Option* add_plot_option(CLI::App& command, std::string& file);
+/// Hands `csv` to tools/`script`, which writes the figure. A UserError when it does not.
+void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
+              const std::string& file);
+
+/// --set NAME=VALUE, any number of them.
+CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets);
+/// The preset with each NAME=VALUE replaced. An unknown name is refused when it is parsed.
+[[nodiscard]] ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets);
 
 /// "512", "24K", "1M": as add_size_option reads it.
 [[nodiscard]] std::string size_text(std::uint64_t bytes);

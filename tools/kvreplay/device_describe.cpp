@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -19,7 +20,11 @@ struct DescribeOptions {
                                    64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20};
   std::vector<std::uint32_t> depths{1, 2, 4, 8, 16, 32};
   double write_percent = 0;
+  std::uint64_t range_bytes = Workload{}.range_bytes;
+  std::vector<std::string> sets;
+  bool sequential = false;
   bool csv = false;
+  std::string plot;
   std::string configs = ConfigFolder::standard().folder();
 };
 
@@ -38,7 +43,9 @@ std::vector<Measurement> measure_grid(const DeviceSpec& spec, const DescribeOpti
     cells[cell] = measure(spec, {.bytes = bytes,
                                  .depth = depth,
                                  .requests = requests,
-                                 .write_share = options.write_percent / 100});
+                                 .write_share = options.write_percent / 100,
+                                 .range_bytes = options.range_bytes,
+                                 .sequential = options.sequential});
   });
   return cells;
 }
@@ -59,36 +66,46 @@ void print_table(const char* title, const std::vector<Measurement>& cells,
   }
 }
 
-void print_csv(const DeviceSpec& spec, const std::vector<Measurement>& cells,
-               const DescribeOptions& options) {
-  std::printf("device,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n");
+std::string csv_text(const DeviceSpec& spec, const std::vector<Measurement>& cells,
+                     const DescribeOptions& options) {
+  std::string text =
+      "device,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n";
+  std::array<char, 256> line{};
   auto cell = cells.begin();
   for (const std::uint64_t size : options.sizes) {
     for (const std::uint32_t depth : options.depths) {
       const Measurement& m = *cell++;
-      std::printf("%s,%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n", spec.name.c_str(),
-                  static_cast<unsigned long long>(size), depth, options.write_percent / 100, m.iops,
-                  m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
+      std::snprintf(line.data(), line.size(), ",%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n",
+                    static_cast<unsigned long long>(size), depth, options.write_percent / 100,
+                    m.iops, m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
+      text += spec.name + line.data();
     }
   }
+  return text;
 }
 
 void describe(const DescribeOptions& options) {
   const ConfigFolder configs(options.configs);
-  const DeviceSpec spec = DeviceSpec::load(configs.file("devices", options.device, {}));
+  const DeviceSpec spec = DeviceSpec::parse(
+      with_sets(ConfigNode::load(configs.file("devices", options.device, {})), options.sets));
   const std::vector<Measurement> cells = measure_grid(spec, options);
+  const std::string what = std::string(options.sequential ? "sequential " : "random ") +
+                           (options.write_percent == 0     ? "reads"
+                            : options.write_percent == 100 ? "writes"
+                                                           : "reads and writes");
   if (options.csv) {
-    print_csv(spec, cells, options);
-    return;
+    std::cout << csv_text(spec, cells, options);
+  } else {
+    std::printf("%s: %s\n", spec.name.c_str(), spec.title.c_str());
+    if (!spec.notes.empty()) std::printf("%s\n", spec.notes.c_str());
+    print_table(("Bandwidth of " + what + " (MB/s)").c_str(), cells, options, &Measurement::mb_s);
+    print_table(("IOPS of " + what).c_str(), cells, options, &Measurement::iops);
+    print_table("Mean latency (us)", cells, options, &Measurement::mean_us);
   }
-  std::printf("%s: %s\n", spec.name.c_str(), spec.title.c_str());
-  if (!spec.notes.empty()) std::printf("%s\n", spec.notes.c_str());
-  const std::string what = options.write_percent == 0     ? "random reads"
-                           : options.write_percent == 100 ? "random writes"
-                                                          : "random reads and writes";
-  print_table(("Bandwidth of " + what + " (MB/s)").c_str(), cells, options, &Measurement::mb_s);
-  print_table(("IOPS of " + what).c_str(), cells, options, &Measurement::iops);
-  print_table("Mean latency (us)", cells, options, &Measurement::mean_us);
+  if (!options.plot.empty()) {
+    plot_csv("plot_device.py", csv_text(spec, cells, options),
+             spec.name + " (" + spec.title + "): " + what, options.plot);
+  }
 }
 
 }  // namespace
@@ -112,13 +129,23 @@ void add_device_describe(CLI::App& device) {
       ->type_name("0..100")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
+  add_size_option(*command, "--range", options->range_bytes,
+                  "Requests lie below this offset; small ones show the map cache")
+      ->type_name("BYTES")
+      ->default_str("64G")
+      ->check(CLI::Range(1.0, 1e15));
+  command->add_flag("--sequential", options->sequential,
+                    "One request after the other in the range");
+  add_set_option(*command, options->sets);
+  add_plot_option(*command, options->plot);
   command->add_flag("--csv", options->csv,
                     "One row a size and depth; tools/plot_device.py draws it");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(
       "Examples:\n"
       "  kvreplay device describe emmc51 --size 512,4K,24K,128K --depth 1,8,31\n"
-      "  kvreplay device describe ufs40 --csv > ufs40.csv && tools/plot_device.py ufs40.csv");
+      "  kvreplay device describe ufs40 --range 512M --plot ufs40.png\n"
+      "  kvreplay device describe emmc51 --set command_queue=false --mix 30");
   command->callback([options] { describe(*options); });
 }
 

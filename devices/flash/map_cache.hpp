@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "devices/flash/parameters.hpp"
+
+namespace kvreplay::flash {
+
+/// The part of the logical-to-physical map that the controller holds in its own memory: the lines
+/// that were used last. A line is what one read of the map from NAND brings.
+class MapCache {
+ public:
+  explicit MapCache(const Arguments& arguments)
+      : line_bytes_(unsigned_of(arguments, "map_line_entries") * kEntryBytes),
+        reach_of_line_(unsigned_of(arguments, "map_line_entries") *
+                       unsigned_of(arguments, "map_unit_bytes")),
+        lines_(unsigned_of(arguments, "map_cache_entries") /
+               unsigned_of(arguments, "map_line_entries")) {
+    if (arguments.integer("map_cache_entries") > 0 && lines_ == 0) {
+      throw bad_value(arguments, "map_cache_entries",
+                      "0, or at least map_line_entries = " +
+                          std::to_string(arguments.integer("map_line_entries")));
+    }
+  }
+
+  [[nodiscard]] static std::vector<Parameter> parameters() {
+    return {
+        integer_parameter("map_cache_entries", "entries", 0, {0, 1e9},
+                          "entries of the address map in the controller's memory, least recently "
+                          "used out first; 0: the whole map"),
+        integer_parameter("map_line_entries", "entries", 1024, {1, 1e6},
+                          "neighbours that one read of the map from NAND brings, 4 bytes each"),
+    };
+  }
+
+  [[nodiscard]] bool enabled() const { return lines_ > 0; }
+  [[nodiscard]] std::uint64_t line_bytes() const { return line_bytes_; }
+  [[nodiscard]] std::uint64_t line_of_byte(std::uint64_t offset) const {
+    return offset / reach_of_line_;
+  }
+
+  /// Whether the line is held; if so it is now the last used.
+  [[nodiscard]] bool touch(std::uint64_t line) {
+    const auto found = place_.find(line);
+    if (found == place_.end()) return false;
+    by_use_.splice(by_use_.begin(), by_use_, found->second);
+    return true;
+  }
+
+  /// The line has come from NAND.
+  void insert(std::uint64_t line) {
+    if (touch(line)) return;
+    if (place_.size() == lines_) {
+      place_.erase(by_use_.back());
+      by_use_.pop_back();
+    }
+    by_use_.push_front(line);
+    place_[line] = by_use_.begin();
+  }
+
+ private:
+  static constexpr std::uint64_t kEntryBytes = 4;  // ConZone ssd_config.h
+
+  const std::uint64_t line_bytes_;
+  const std::uint64_t reach_of_line_;  ///< logical bytes that a line maps
+  const std::size_t lines_;
+  std::list<std::uint64_t> by_use_;  ///< the last used first
+  std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> place_;
+};
+
+}  // namespace kvreplay::flash

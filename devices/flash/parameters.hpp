@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/base/parameters.hpp"
+#include "sim/engine/simulation.hpp"
+
+namespace kvreplay::flash {
+
+constexpr double kMiB = 1024 * 1024;
+
+[[nodiscard]] inline SimTime from_us(double microseconds) {
+  return std::llround(microseconds * 1000);
+}
+
+/// Rounded up, so that no server ever carries more than its rate. MB/s = 10^6 bytes a second.
+[[nodiscard]] inline SimTime transfer_time(std::uint64_t bytes, double mb_s) {
+  return static_cast<SimTime>(std::ceil(static_cast<double>(bytes) * 1000 / mb_s));
+}
+
+[[nodiscard]] inline std::uint64_t unsigned_of(const Arguments& arguments, const char* name) {
+  return static_cast<std::uint64_t>(arguments.integer(name));
+}
+
+[[nodiscard]] inline UserError bad_value(const Arguments& arguments, const char* name,
+                                         const std::string& allowed) {
+  return {arguments.place(name), "found " + to_text(arguments.all().find(name)->second.value),
+          allowed};
+}
+
+}  // namespace kvreplay::flash

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "devices/flash/parameters.hpp"
+
+namespace kvreplay::flash {
+
+/// One temperature: every byte moved heats it, and it falls to the ambient one in proportion to the
+/// difference. Between reaching one temperature and falling to another, transfers are slower.
+class Thermal {
+ public:
+  explicit Thermal(const Arguments& arguments)
+      : throttled_share_(arguments.real("thermal_rate_percent") / 100),
+        ambient_c_(arguments.real("thermal_ambient_c")),
+        throttle_c_(arguments.real("thermal_throttle_c")),
+        resume_c_(arguments.real("thermal_resume_c")),
+        c_per_byte_(arguments.real("thermal_c_per_gb") * 1e-9),
+        tick_(from_us(arguments.real("thermal_time_constant_s") * 1e6 / kTicks)),
+        above_ambient_c_(arguments.real("thermal_start_c") - ambient_c_) {
+    if (resume_c_ > throttle_c_) {
+      throw bad_value(arguments, "thermal_resume_c",
+                      "at most thermal_throttle_c = " + to_text(Value(throttle_c_)));
+    }
+    compare();
+  }
+
+  [[nodiscard]] static std::vector<Parameter> parameters() {
+    return {
+        real_parameter("thermal_rate_percent", "%", 100, {1, 100},
+                       "rate of channels and link while the device is too hot; 100: no throttle"),
+        real_parameter("thermal_throttle_c", "C", 70, {-50, 150}, "too hot from here"),
+        real_parameter("thermal_resume_c", "C", 65, {-50, 150}, "until it has cooled to this"),
+        real_parameter("thermal_start_c", "C", 30, {-50, 150}, "temperature at the start"),
+        real_parameter("thermal_ambient_c", "C", 30, {-50, 150},
+                       "temperature of the idle device in the end"),
+        real_parameter("thermal_c_per_gb", "C/GB", 0.1, {0, 1000},
+                       "rise by 10^9 bytes that cross the link"),
+        real_parameter("thermal_time_constant_s", "s", 300, {0.001, 1e6},
+                       "in which the difference to the ambient falls to 1/e"),
+    };
+  }
+
+  [[nodiscard]] bool enabled() const { return throttled_share_ < 1; }
+
+  /// What is left of a rate (MB/s) now.
+  [[nodiscard]] double rate(double mb_s) const {
+    return throttled_ ? mb_s * throttled_share_ : mb_s;
+  }
+
+  /// `bytes` have crossed the link by `now`, which never goes back.
+  void heat(std::uint64_t bytes, SimTime now) {
+    const auto ticks = static_cast<std::uint64_t>((now - cooled_to_) / tick_);
+    cooled_to_ += static_cast<SimTime>(ticks) * tick_;
+    above_ambient_c_ = above_ambient_c_ * power(1 - 1.0 / kTicks, ticks) +
+                       static_cast<double>(bytes) * c_per_byte_;
+    compare();
+  }
+
+  [[nodiscard]] double temperature_c() const { return ambient_c_ + above_ambient_c_; }
+
+ private:
+  static constexpr double kTicks = 1024;  ///< in a time constant: an error of 0.05 % in it
+
+  /// By squaring: the library's exponentials differ between processors in the last bit.
+  [[nodiscard]] static double power(double base, std::uint64_t exponent) {
+    double result = 1;
+    for (; exponent > 0; exponent /= 2, base *= base) {
+      if (exponent % 2 == 1) result *= base;
+    }
+    return result;
+  }
+
+  void compare() {
+    if (!enabled()) return;
+    if (temperature_c() >= throttle_c_) {
+      throttled_ = true;
+    } else if (temperature_c() <= resume_c_) {
+      throttled_ = false;
+    }
+  }
+
+  const double throttled_share_;
+  const double ambient_c_;
+  const double throttle_c_;
+  const double resume_c_;
+  const double c_per_byte_;
+  const SimTime tick_;
+  double above_ambient_c_;
+  SimTime cooled_to_ = 0;
+  bool throttled_ = false;
+};
+
+}  // namespace kvreplay::flash

@@ -1,0 +1,54 @@
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "sim/base/error.hpp"
+#include "tools/kvreplay/device.hpp"
+
+namespace kvreplay {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      result += "'\\''";
+    } else {
+      result += c;
+    }
+  }
+  return result + "'";
+}
+
+}  // namespace
+
+CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
+  return command
+      .add_option("--plot", file,
+                  "Draw the result; the name ends in .png or .pdf (needs matplotlib)")
+      ->type_name("FILE")
+      ->check([](const std::string& name) {
+        const std::string suffix = std::filesystem::path(name).extension().string();
+        return suffix == ".png" || suffix == ".pdf" ? "" : name + " ends in neither .png nor .pdf";
+      });
+}
+
+void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
+              const std::string& file) {
+  const std::string command = "/usr/bin/python3 -B " +
+                              quoted(KVREPLAY_SOURCE_DIR "/tools/" + script) + " - --title " +
+                              quoted(title) + " --out " + quoted(file);
+  std::fflush(nullptr);
+  std::FILE* pipe = ::popen(command.c_str(), "w");
+  bool written = pipe != nullptr;
+  if (written) {
+    written = std::fwrite(csv.data(), 1, csv.size(), pipe) == csv.size();
+    written = ::pclose(pipe) == 0 && written;
+  }
+  if (!written) {
+    throw UserError({"", "--plot"}, "tools/" + script + " drew nothing",
+                    "a file that can be written, /usr/bin/python3 and matplotlib");
+  }
+}
+
+}  // namespace kvreplay
