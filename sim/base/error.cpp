@@ -39,6 +39,12 @@ std::string one_line(const Place& place, std::string_view found, std::string_vie
   return line;
 }
 
+/// Characters that both begin with.
+std::size_t common_beginning(std::string_view a, std::string_view b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  return static_cast<std::size_t>(end - a.begin());
+}
+
 }  // namespace
 
 Place Place::at(std::string_view name) const {
@@ -59,10 +65,14 @@ UserError unknown_name(const Place& place, std::string_view kind, std::string_vi
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(3, name.size() / 2) + 1;
+  std::size_t best_beginning = 0;
   for (const std::string& candidate : names) {
     const std::size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
+    const std::size_t beginning = common_beginning(name, candidate);
+    if (distance < best_distance ||
+        (distance == best_distance && beginning > best_beginning && !best.empty())) {
       best_distance = distance;
+      best_beginning = beginning;
       best = candidate;
     }
   }

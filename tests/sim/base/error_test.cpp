@@ -38,6 +38,8 @@ TEST(ErrorTest, NearestNameIsTheSmallestEdit) {
   EXPECT_EQ(nearest_name("fifo", kNames), "fifo");
   EXPECT_EQ(nearest_name("something-else", kNames), "");
   EXPECT_EQ(nearest_name("lru", {}), "");
+  const std::vector<std::string> devices{"ufs21", "ufs31", "ufs40"};
+  EXPECT_EQ(nearest_name("ufs41", devices), "ufs40");
   const std::vector<std::string> sizes{"planes", "page_bytes", "read_unit_bytes"};
   EXPECT_EQ(nearest_name("page_kib", sizes), "page_bytes");
 }
