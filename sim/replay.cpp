@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "policies/decide.hpp"
 #include "sim/base/parallel.hpp"
@@ -176,6 +177,7 @@ void replay_trace(const std::string& file, const Experiment& experiment,
     time_options.timed_steps = experiment.timed_steps;
     time_options.warm_up_steps = experiment.warm_up_steps;
     time_options.seed = experiment.seed;
+    time_options.schedule = options.schedule;
     CellResult& row = timed[static_cast<std::size_t>(index)];
     row.trace = name;
     row.system = system.name;
@@ -193,9 +195,24 @@ void replay_trace(const std::string& file, const Experiment& experiment,
   for (CellResult& row : timed) result.cells.push_back(std::move(row));
 }
 
+/// UserError that names the members which list more than one thing.
+void check_one_cell(const Experiment& experiment) {
+  const std::pair<const char*, std::size_t> members[] = {
+      {"trace", experiment.traces.size()},   {"system", experiment.systems.size()},
+      {"model", experiment.models.size()},   {"platform", experiment.platforms.size()},
+      {"device", experiment.devices.size()}, {"batch", experiment.batches.size()}};
+  for (const auto& [name, count] : members) {
+    if (count == 1) continue;
+    throw UserError(
+        {experiment.name, name}, "has " + std::to_string(count) + " of them",
+        std::string("one: a schedule is of one cell; choose it by --set ") + name + "=NAME");
+  }
+}
+
 }  // namespace
 
 ReplayResult replay(const Experiment& experiment, const ReplayOptions& options) {
+  if (options.schedule != nullptr) check_one_cell(experiment);
   ReplayResult result;
   for (const std::string& trace : experiment.traces) {
     replay_trace(trace, experiment, options, result);

@@ -58,6 +58,8 @@ struct ReplayOptions {
   /// Where to write TRACE.SYSTEM.access.h5 for every access log; "" = nowhere.
   std::string access_log_folder;
   bool record_tokens = false;  ///< the access logs name every attended token
+  /// Receives what the timed steps do. Then the experiment has one cell: a UserError otherwise.
+  Schedule* schedule = nullptr;
 };
 
 /// The three stages end to end: decides once for all systems of a trace, places once for each

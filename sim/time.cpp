@@ -7,6 +7,7 @@
 #include <string>
 
 #include "devices/commands.hpp"
+#include "devices/real/schedule.hpp"
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/compute_cost.hpp"
@@ -63,6 +64,10 @@ class StepTimer {
         device_(device.make(simulation_)),
         pipeline_(pipeline.make({})),
         machine_(simulation_, *device_, static_cast<std::size_t>(model.layers)) {
+    if (options.schedule != nullptr) {
+      *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
+      machine_.record(*options.schedule);
+    }
     lay_out();
     timing_.batch = options.batch;
     timing_.dram = dram_use();
@@ -223,6 +228,7 @@ class StepTimer {
       const SimTime begin = simulation_.now();
       const SimTime computed_before = machine_.computed_ns();
       const SimTime busy_before = machine_.io_busy_ns();
+      if (options_.schedule != nullptr) options_.schedule->begin_step();
       co_await pipeline_->step(machine_);
       StepTiming& timing = timing_.steps.emplace_back();
       timing.latency_ns = simulation_.now() - begin;

@@ -11,12 +11,15 @@
 
 namespace kvreplay {
 
+class Schedule;
+
 struct TimeOptions {
   std::int64_t batch = 1;
   std::int64_t dense_layers = 0;   ///< target layers [0, dense_layers) are attended to whole
   std::int64_t timed_steps = 64;   ///< steps to simulate; 0 = all after the warm-up
   std::int64_t warm_up_steps = 0;  ///< first steps of the plan to leave out
   std::uint64_t seed = 1;          ///< draws the timed steps
+  Schedule* schedule = nullptr;    ///< receives what the timed steps do, step by step
 };
 
 /// One decoded token for every sequence of the batch.
@@ -73,7 +76,9 @@ struct Timing {
 ///
 /// Timed are `timed_steps` steps: each is drawn at random from its own of as many equal strata, so
 /// that they cover the sequence evenly and do not beat with periodic work (a page that fills every
-/// 16 steps). UserError when the warm-up leaves no step, or the plan has no layer to follow.
+/// 16 steps). TimeOptions::schedule becomes the very operations that the pipeline asked for: timed
+/// on the same device (devices/time_schedule.hpp), it gives the same steps. UserError when the
+/// warm-up leaves no step, or the plan has no layer to follow.
 [[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
                                const PlatformSpec& platform, const DeviceSpec& device,
                                const Chosen<Pipeline>& pipeline, const TimeOptions& options);

@@ -1,16 +1,18 @@
 // Linux AIO by raw system calls: a phone has no libaio, and its filter for apps allows these calls.
 
 #include <linux/aio_abi.h>
+#include <linux/time_types.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "devices/real/queue_loop.hpp"
+#include "devices/real/io_engine.hpp"
 
 namespace kvreplay {
 namespace {
@@ -25,27 +27,28 @@ class LinuxAio final : public IoEngine {
   LinuxAio(const LinuxAio&) = delete;
   LinuxAio& operator=(const LinuxAio&) = delete;
 
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
-    return run_queue(
-        source, depth,
-        [this](std::uint32_t slot, const IoRequest& request) {
-          prepare(slot, request);
-          (void)submit_prepared();  // what is not taken now goes with the wait
-        },
-        [this](const auto& reap) {
-          if (!submit(reap)) return;
-          long count = 0;
-          do {
-            count = ::syscall(SYS_io_getevents, queue_, 1L, static_cast<long>(events_.size()),
-                              events_.data(), nullptr);
-          } while (count < 0 && errno == EINTR);
-          if (count < 0) throw failed("io_getevents", errno);
-          in_kernel_ -= static_cast<std::size_t>(count);
-          for (long i = 0; i < count; ++i) {
-            const io_event& event = events_[static_cast<std::size_t>(i)];
-            reap(static_cast<std::uint32_t>(event.data), event.res);
-          }
-        });
+  void start(std::uint32_t slot, const IoRequest& request) override {
+    prepare(slot, request);
+    (void)submit_prepared();  // what is not taken now goes with the wait
+  }
+
+  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+    if (!submit(results)) return;
+    __kernel_old_timespec time{};
+    if (until_ns != kForever) {
+      const std::int64_t left = std::max<std::int64_t>(0, until_ns - monotonic_ns());
+      time.tv_sec = static_cast<__kernel_old_time_t>(left / 1'000'000'000);
+      time.tv_nsec = static_cast<long>(left % 1'000'000'000);
+    }
+    const long count = ::syscall(SYS_io_getevents, queue_, 1L, static_cast<long>(events_.size()),
+                                 events_.data(), until_ns == kForever ? nullptr : &time);
+    if (count < 0 && errno == EINTR) return;
+    if (count < 0) throw failed("io_getevents", errno);
+    in_kernel_ -= static_cast<std::size_t>(count);
+    for (long i = 0; i < count; ++i) {
+      const io_event& event = events_[static_cast<std::size_t>(i)];
+      results.push_back({static_cast<std::uint32_t>(event.data), event.res, monotonic_ns()});
+    }
   }
 
  private:
@@ -83,15 +86,14 @@ class LinuxAio final : public IoEngine {
     return 0;
   }
 
-  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take is
-  /// reaped with its error.
-  template <typename Reap>
-  bool submit(const Reap& reap) {
+  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take has
+  /// its error as result.
+  bool submit(std::vector<IoResult>& results) {
     while (const int error = submit_prepared()) {
       if (error == EAGAIN && in_kernel_ > 0) break;  // there is room again after a completion
       const auto slot = static_cast<std::uint32_t>(prepared_.front()->aio_data);
       prepared_.erase(prepared_.begin());
-      reap(slot, -std::int64_t{error});
+      results.push_back({slot, -std::int64_t{error}, monotonic_ns()});
     }
     return in_kernel_ > 0;
   }

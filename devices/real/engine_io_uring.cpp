@@ -1,10 +1,12 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "devices/real/io_engine.hpp"
 #include "devices/real/io_ring.hpp"
-#include "devices/real/queue_loop.hpp"
 
 namespace kvreplay {
 namespace {
@@ -30,25 +32,23 @@ class IoUring final : public IoEngine {
     return registered_ ? "" : "buffers are not registered (locked memory is limited)";
   }
 
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
-    return run_queue(
-        source, depth,
-        [this](std::uint32_t slot, const IoRequest& request) {
-          prepare(slot, request);
-          // One by one, as fio does: of a batch, the device sees the first with the last. What the
-          // kernel has no room for goes with the wait.
-          (void)ring_->submit(0);
-        },
-        [this](const auto& reap) {
-          int submitted = 0;
-          do {
-            submitted = ring_->submit(1);
-          } while (submitted == -EINTR || submitted == -EAGAIN);
-          if (submitted < 0) throw refused("io_uring_enter", submitted);
-          ring_->drain([&](std::uint64_t slot, std::int32_t result) {
-            reap(static_cast<std::uint32_t>(slot), result);
-          });
-        });
+  void start(std::uint32_t slot, const IoRequest& request) override {
+    prepare(slot, request);
+    // One by one, as fio does: of a batch, the device sees the first with the last. What the kernel
+    // has no room for goes with the wait.
+    (void)ring_->submit(0);
+  }
+
+  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+    const int submitted =
+        until_ns == kForever
+            ? ring_->submit(1)
+            : ring_->submit(1, std::max<std::int64_t>(0, until_ns - monotonic_ns()));
+    const bool none_yet = submitted == -EINTR || submitted == -EAGAIN || submitted == -ETIME;
+    if (submitted < 0 && !none_yet) throw refused("io_uring_enter", submitted);
+    ring_->drain([&](std::uint64_t slot, std::int32_t result) {
+      results.push_back({static_cast<std::uint32_t>(slot), result, monotonic_ns()});
+    });
   }
 
  private:

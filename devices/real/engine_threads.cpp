@@ -6,18 +6,35 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <memory>
-#include <stdexcept>
+#include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
-#include "devices/real/queue_loop.hpp"
+#include "devices/real/io_engine.hpp"
 
 namespace kvreplay {
 namespace {
+
+/// Does one request; bytes transferred, or a negative errno.
+std::int64_t transfer(const IoEngine::Context& context, const IoRequest& request) {
+  const auto [offset, bytes, write] = request.command;
+  std::byte* memory = context.memory.data() + request.memory_offset;
+  const int descriptor = context.target.descriptor();
+  ssize_t result = 0;
+  do {
+    result = write ? ::pwrite(descriptor, memory, bytes, static_cast<off_t>(offset))
+                   : ::pread(descriptor, memory, bytes, static_cast<off_t>(offset));
+  } while (result < 0 && errno == EINTR);
+  return result < 0 ? -errno : result;
+}
 
 /// Takes requests, one after another, until the source ends or `ended` is set; sets it then.
 void work(const IoEngine::Context& context, const IoSource& source,
@@ -26,26 +43,60 @@ void work(const IoEngine::Context& context, const IoSource& source,
     const std::uint64_t index = next++;
     const std::optional<IoRequest> request = source(index);
     if (!request) break;
-    const auto [offset, bytes, write] = request->command;
-    std::byte* memory = context.memory.data() + request->memory_offset;
-    const int descriptor = context.target.descriptor();
-    IoCompletion completion{index, monotonic_ns(), 0, write};
-    ssize_t result = 0;
-    do {
-      result = write ? ::pwrite(descriptor, memory, bytes, static_cast<off_t>(offset))
-                     : ::pread(descriptor, memory, bytes, static_cast<off_t>(offset));
-    } while (result < 0 && errno == EINTR);
-    if (result < 0) result = -errno;
+    IoCompletion completion{index, monotonic_ns(), 0, false};
+    const std::int64_t result = transfer(context, *request);
     completion.completed_ns = monotonic_ns();
-    record(report, request->command, completion, result);
+    report.add(request->command, completion, result);
     if (report.failure) break;
   }
   ended = true;
 }
 
+UserError no_threads(std::uint32_t depth, const std::system_error& error) {
+  return {{},
+          "cannot start " + std::to_string(depth) + " threads (" + error.what() + ")",
+          "a smaller depth"};
+}
+
 class Threads final : public IoEngine {
  public:
   explicit Threads(const Context& context) : context_(context) {}
+  ~Threads() override {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    work_.notify_all();
+  }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+
+  void start(std::uint32_t slot, const IoRequest& request) override {
+    while (threads_.size() < context_.depth) {
+      try {
+        threads_.emplace_back([this] { serve(); });
+      } catch (const std::system_error& error) {
+        throw no_threads(context_.depth, error);
+      }
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      started_.emplace_back(slot, request);
+    }
+    work_.notify_one();
+  }
+
+  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+    // steady_clock is CLOCK_MONOTONIC. Awake now and then, so that a signal is seen to.
+    constexpr std::int64_t kPatienceNs = 100'000'000;
+    const std::int64_t until = std::min(until_ns, monotonic_ns() + kPatienceNs);
+    std::unique_lock lock(mutex_);
+    completion_.wait_until(lock,
+                           std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)),
+                           [this] { return !results_.empty(); });
+    results.insert(results.end(), results_.begin(), results_.end());
+    results_.clear();
+  }
 
   [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     std::vector<IoReport> reports(depth);
@@ -59,9 +110,7 @@ class Threads final : public IoEngine {
         }
       } catch (const std::system_error& error) {
         ended = true;
-        throw UserError({},
-                        "cannot start " + std::to_string(depth) + " threads (" + error.what() + ")",
-                        "a smaller depth");
+        throw no_threads(depth, error);
       }
     }
     IoReport all;
@@ -78,7 +127,31 @@ class Threads final : public IoEngine {
   }
 
  private:
+  /// Of each thread: does what was started, until the end.
+  void serve() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_.wait(lock, [this] { return ended_ || !started_.empty(); });
+      if (started_.empty()) return;
+      const auto [slot, request] = started_.front();
+      started_.pop_front();
+      lock.unlock();
+      const std::int64_t result = transfer(context_, request);
+      const std::int64_t now = monotonic_ns();
+      lock.lock();
+      results_.push_back({slot, result, now});
+      completion_.notify_one();
+    }
+  }
+
   const Context context_;
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable completion_;
+  std::deque<std::pair<std::uint32_t, IoRequest>> started_;
+  std::vector<IoResult> results_;
+  bool ended_ = false;
+  std::vector<std::jthread> threads_;  // last: they use the others
 };
 
 class Sync final : public IoEngine {
@@ -91,16 +164,18 @@ class Sync final : public IoEngine {
     }
   }
 
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t /*depth*/) override {
-    IoReport report;
-    std::atomic<std::uint64_t> next{0};
-    std::atomic<bool> ended{false};
-    work(context_, source, next, ended, report);
-    return report;
+  void start(std::uint32_t slot, const IoRequest& request) override {
+    const std::int64_t result = transfer(context_, request);
+    results_.push_back({slot, result, monotonic_ns()});
+  }
+  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& results) override {
+    results.insert(results.end(), results_.begin(), results_.end());
+    results_.clear();
   }
 
  private:
   const Context context_;
+  std::vector<IoResult> results_;
 };
 
 const Registered<IoEngine> kThreads{{

@@ -94,6 +94,57 @@ UserError IoFailure::to_error(const BlockTarget& target) const {
           ""};
 }
 
+std::optional<IoFailure> IoResult::failure(const IoCommand& command) const {
+  if (result == std::int64_t{command.bytes}) return std::nullopt;
+  if (result < 0) return IoFailure{command, static_cast<int>(-result), 0};
+  return IoFailure{command, 0, static_cast<std::uint32_t>(result)};
+}
+
+void IoReport::add(const IoCommand& command, IoCompletion completion, std::int64_t result) {
+  const auto failed = IoResult{.result = result}.failure(command);
+  if (!failed) {
+    completion.write = command.write;
+    completions.push_back(completion);
+  } else if (!failure) {
+    failure = failed;
+  }
+}
+
+/// Fills the queue, waits, refills.
+IoReport IoEngine::run(const IoSource& source, std::uint32_t depth) {
+  struct Flight {
+    IoCommand command;
+    IoCompletion completion;
+  };
+  IoReport report;
+  std::vector<Flight> flights(depth);
+  std::vector<std::uint32_t> idle;
+  for (std::uint32_t slot = depth; slot > 0; --slot) idle.push_back(slot - 1);
+  std::vector<IoResult> results;
+  std::uint64_t next = 0;
+  bool more = true;
+  for (;;) {
+    while (more && !report.failure && !idle.empty()) {
+      const std::optional<IoRequest> request = source(next);
+      more = request.has_value();
+      if (!more) break;
+      const std::uint32_t slot = idle.back();
+      idle.pop_back();
+      flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}};
+      start(slot, *request);
+    }
+    if (idle.size() == depth) return report;
+    results.clear();
+    wait(kForever, results);
+    for (const IoResult& result : results) {
+      Flight& flight = flights[result.slot];
+      flight.completion.completed_ns = result.completed_ns;
+      report.add(flight.command, flight.completion, result.result);
+      idle.push_back(result.slot);
+    }
+  }
+}
+
 IoReport run_all(IoEngine& engine, std::span<const IoRequest> requests, std::uint32_t depth) {
   return engine.run(
       [requests](std::uint64_t index) -> std::optional<IoRequest> {

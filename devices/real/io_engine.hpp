@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -49,9 +50,23 @@ struct IoFailure {
 struct IoReport {
   std::vector<IoCompletion> completions;  ///< in the order of completion
   std::optional<IoFailure> failure;
+
+  /// Adds the end of a request; `result` is bytes transferred, or a negative errno.
+  void add(const IoCommand& command, IoCompletion completion, std::int64_t result);
 };
 
-/// A way to do I/O on a real device. Runs are made from the thread that made the engine.
+/// The end of a request that IoEngine::start() began.
+struct IoResult {
+  std::uint32_t slot = 0;
+  std::int64_t result = 0;        ///< bytes transferred, or a negative errno
+  std::int64_t completed_ns = 0;  ///< of CLOCK_MONOTONIC, when it was noticed
+
+  /// What went wrong, if the command was not done in full.
+  [[nodiscard]] std::optional<IoFailure> failure(const IoCommand& command) const;
+};
+
+/// A way to do I/O on a real device: a queue for at most `depth` requests. Used from the thread
+/// that made it alone.
 class IoEngine {
  public:
   static constexpr std::string_view kRole = "io_engine";
@@ -62,8 +77,16 @@ class IoEngine {
   };
 
   virtual ~IoEngine() = default;
+  /// Begins a request under the number `slot` < depth, which no outstanding request has.
+  virtual void start(std::uint32_t slot, const IoRequest& request) = 0;
+  /// Waits until a request completes or the clock reaches `until_ns` (CLOCK_MONOTONIC; in the past:
+  /// does not wait) and appends those that have completed. A signal may end it sooner, with none.
+  /// At least one request is outstanding.
+  virtual void wait(std::int64_t until_ns, std::vector<IoResult>& results) = 0;
+  static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+
   /// Keeps up to `depth` requests outstanding until the source ends or one fails.
-  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth) = 0;
+  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth);
   /// What a reader of the results should know, such as that buffers could not be registered.
   [[nodiscard]] virtual std::string notes() const { return {}; }
 };

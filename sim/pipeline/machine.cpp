@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "devices/real/schedule.hpp"
+
 namespace kvreplay {
 
 SimTime StepWork::compute_ns() const {
@@ -41,11 +43,37 @@ void Machine::Wait::await_suspend(std::coroutine_handle<ProcessPromise> waiter) 
 void Machine::start(Transfer& transfer, std::span<const IoCommand> commands) {
   if (transfer.left != 0) throw std::logic_error("a transfer was started while under way");
   if (commands.empty()) return;
+  if (recorded_ != nullptr) {
+    check_one_branch();
+    if (transfer.recorded_batch >= 0) {
+      throw std::logic_error("a transfer was started again, but not waited for");
+    }
+    transfer.recorded_batch = recorded_->submit(commands);
+  }
   if (commands_under_way_ == 0) io_busy_since_ = simulation_.now();
   commands_under_way_ += commands.size();
   commands_started_ += std::ssize(commands);
   transfer.left = commands.size();
   for (const IoCommand& command : commands) device_.submit(command, transfer, 0);
+}
+
+void Machine::record_compute(SimTime duration) {
+  check_one_branch();
+  recorded_->compute(duration);
+}
+
+void Machine::record_wait(Transfer& transfer) {
+  check_one_branch();
+  if (transfer.recorded_batch >= 0) recorded_->wait(transfer.recorded_batch);
+  transfer.recorded_batch = -1;
+}
+
+void Machine::check_one_branch() const {
+  bool awaits = processor_.free_at() > simulation_.now();
+  for (const auto* transfers : {&reads_, &writes_, &index_reads_, &cache_reads_}) {
+    for (const Transfer& transfer : *transfers) awaits |= transfer.waiter != nullptr;
+  }
+  if (awaits) throw std::logic_error("a pipeline with branches cannot be recorded as a schedule");
 }
 
 SimTime Machine::io_busy_ns() const {

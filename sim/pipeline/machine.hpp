@@ -13,6 +13,8 @@
 
 namespace kvreplay {
 
+class Schedule;
+
 /// What one layer of one step asks of the machine, for the whole batch.
 struct LayerWork {
   SimTime project_ns = 0;  ///< Q, K and V projections
@@ -48,8 +50,17 @@ class Machine {
   [[nodiscard]] std::size_t layers() const { return reads_.size(); }
   [[nodiscard]] const LayerWork& layer(std::size_t index) const { return step_->layers[index]; }
 
+  /// From now on writes down what the pipeline asks for; `schedule` outlives the machine. A
+  /// schedule is one line of operations, so a pipeline that asks for something while it waits for
+  /// something else, in another branch, is a std::logic_error; so is a transfer that it starts
+  /// again without having waited for it.
+  void record(Schedule& schedule) { recorded_ = &schedule; }
+
   /// Awaitable: takes the processor for so long, after what was asked for earlier.
-  [[nodiscard]] Server::Use compute(SimTime duration) { return processor_.use(duration); }
+  [[nodiscard]] Server::Use compute(SimTime duration) {
+    if (recorded_ != nullptr) record_compute(duration);
+    return processor_.use(duration);
+  }
 
   /// Starting a transfer of a layer while its last one is under way is a std::logic_error.
   void start_reads(std::size_t layer) { start(reads_[layer], step_->layers[layer].reads); }
@@ -81,11 +92,17 @@ class Machine {
     void on_event(std::uint64_t argument) override;
 
     Machine* machine = nullptr;
-    std::size_t left = 0;            ///< commands
-    EventHandler* waiter = nullptr;  ///< one process at most waits for a transfer
+    std::size_t left = 0;              ///< commands
+    EventHandler* waiter = nullptr;    ///< one process at most waits for a transfer
+    std::int64_t recorded_batch = -1;  ///< of the schedule, until it is waited for
   };
 
   void start(Transfer& transfer, std::span<const IoCommand> commands);
+  [[nodiscard]] Wait wait_for(Transfer& transfer);
+  void record_compute(SimTime duration);
+  void record_wait(Transfer& transfer);
+  /// Nothing that is recorded is awaited now.
+  void check_one_branch() const;
 
   Simulation& simulation_;
   Device& device_;
@@ -99,6 +116,7 @@ class Machine {
   std::size_t commands_under_way_ = 0;
   SimTime io_busy_ns_ = 0;     // of the closed busy periods
   SimTime io_busy_since_ = 0;  // begin of the open one
+  Schedule* recorded_ = nullptr;
 };
 
 class Machine::Wait {
@@ -112,17 +130,21 @@ class Machine::Wait {
   Transfer& transfer_;
 };
 
+inline Machine::Wait Machine::wait_for(Transfer& transfer) {
+  if (recorded_ != nullptr) record_wait(transfer);
+  return Wait(transfer);
+}
 inline Machine::Wait Machine::reads(std::size_t layer) {
-  return Wait(reads_[layer]);
+  return wait_for(reads_[layer]);
 }
 inline Machine::Wait Machine::writes(std::size_t layer) {
-  return Wait(writes_[layer]);
+  return wait_for(writes_[layer]);
 }
 inline Machine::Wait Machine::index_reads(std::size_t layer) {
-  return Wait(index_reads_[layer]);
+  return wait_for(index_reads_[layer]);
 }
 inline Machine::Wait Machine::cache_reads(std::size_t layer) {
-  return Wait(cache_reads_[layer]);
+  return wait_for(cache_reads_[layer]);
 }
 
 }  // namespace kvreplay

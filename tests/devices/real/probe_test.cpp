@@ -25,6 +25,10 @@ class SteppingEngine final : public IoEngine {
  public:
   static constexpr std::int64_t kStepNs = 1000;
 
+  void start(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
+  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
+    ADD_FAILURE();
+  }
   [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     IoReport report;
     for (std::uint64_t index = 0;; ++index) {

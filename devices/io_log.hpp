@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "devices/device.hpp"
+#include "devices/real/schedule.hpp"
+#include "devices/real/schedule_measurement.hpp"
+#include "sim/base/extent.hpp"
+
+namespace kvreplay {
+
+/// One request of a recorded workload.
+struct LoggedRequest {
+  std::int64_t time_ns = 0;  ///< since the first request of the log
+  Extent extent;
+  bool write = false;
+};
+
+/// Reads and writes that some program once made.
+struct IoLog {
+  std::string format;                   ///< "fio iolog 3", "fio iolog 2", "blkparse"
+  std::vector<LoggedRequest> requests;  ///< at least one; times ascending
+  std::size_t left_out = 0;             ///< requests that are neither: trim, sync, flush, discard
+};
+
+/// Whether a file looks like one of the formats of read_io_log(), whatever errors it may have.
+[[nodiscard]] bool is_io_log(const std::string& file);
+
+/// Of one file or device:
+/// - fio's iolog, version 3 (times in microseconds, as fio 3.33 writes them) or 2 (no times but
+///   those of its waits, so all between two waits are requested at once),
+/// - the text of blkparse in its default format; requests are its events Q (queued).
+/// UserError with the line that is wrong.
+[[nodiscard]] IoLog read_io_log(const std::string& file);
+
+/// A workload of its own times: the pauses between requests are computations, nothing waits for
+/// completions but the end. A step is a second of the log. Requests become commands as
+/// to_commands() makes them.
+[[nodiscard]] Schedule to_schedule(const IoLog& log, const DeviceLimits& limits,
+                                   const std::string& made_from);
+
+/// The commands of a schedule as fio's iolog, version 3, on the file or device `target` (an
+/// absolute path without spaces: a UserError otherwise). fio knows times, but no dependencies: each
+/// command's time is the one at which `times` asked for it.
+[[nodiscard]] std::string fio_log(const Schedule& schedule, const ScheduleMeasurement& times,
+                                  const std::string& target);
+
+}  // namespace kvreplay
