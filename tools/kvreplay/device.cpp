@@ -40,11 +40,14 @@ void add_device(CLI::App& program) {
       "  kvreplay device describe ufs40 --plot ufs40.png\n"
       "  kvreplay device compare ufs40\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"
-      "  kvreplay device calibrate probe.json --out configs/devices/mine.json");
+      "  kvreplay device calibrate probe.json --out configs/devices/mine.json\n"
+      "  kvreplay device replay first --set system=kvswap --model-device mine --target "
+      "/data/test.bin --create 2G --out results/real");
   add_device_describe(*device);
   add_device_compare(*device);
   add_device_probe(*device);
   add_device_calibrate(*device);
+  add_device_replay(*device);
 }
 
 }  // namespace kvreplay
