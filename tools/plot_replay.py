@@ -41,7 +41,7 @@ def read_result(folder):
         about = json.loads((folder / "replay.json").read_text(encoding="utf-8"))
         title = (f"{about['workload'].get('system') or folder.name}: "
                  f"{about['model_device']['name']} against {about['target']['path']}")
-        partial = about["partial"]
+        partial = not about["complete"]
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}; allowed: the folder of a `kvreplay device replay`")
     except (ValueError, KeyError, TypeError):

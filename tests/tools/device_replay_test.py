@@ -71,7 +71,7 @@ class DeviceReplayTest(ProgramTest):
             result = self.replay("tiny.json", "--target", "new.bin", "--create",
                                  self.space + MIB, "--compute", compute, out=out)
             self.assertFalse((self.folder / "new.bin").exists())
-            self.assertFalse(result["partial"])
+            self.assertTrue(result["complete"])
             self.assertEqual(result["steps"], 6)
             self.assertEqual(result["workload"]["system"], "kvswap")
             rows = list(csv.DictReader(io.StringIO((self.folder / out / "steps.csv").read_text())))
@@ -133,6 +133,8 @@ class DeviceReplayTest(ProgramTest):
                  ("--target",)),
                 (("replay", "tiny.json", *model, "--target", "none.bin", "--out", "tiny.json"),
                  ("is there already",)),
+                (("replay", "tiny.schedule", *model, "--target", "ssh:root@board:/t.bin", "--out",
+                  "x"), ("a connected device replays no plans",)),
                 (("replay", "tiny.json", *model, "--target", "none.bin", "--allow-destructive",
                   "--out", "x"), ("none.bin", "no such file")),
                 (("replay", "tiny.json", *model, "--target", "none.bin", "--engine", "uring",
@@ -154,7 +156,7 @@ class DeviceReplayTest(ProgramTest):
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("write of 4096 bytes at offset 4194304 failed (File too large)", result.stderr)
         full = json.loads((self.folder / "full/replay.json").read_text())
-        self.assertTrue(full["partial"])
+        self.assertFalse(full["complete"])
         self.assertEqual(full["steps"], 2)
 
     def test_a_file_that_shrinks_keeps_the_steps_before(self):
@@ -175,7 +177,7 @@ class DeviceReplayTest(ProgramTest):
         self.assertEqual(process.returncode, 2, errors)
         self.assertIn("transferred only 0", errors)
         shrunk = json.loads((self.folder / "shrunk/replay.json").read_text())
-        self.assertTrue(shrunk["partial"])
+        self.assertFalse(shrunk["complete"])
         self.assertEqual(shrunk["steps"], 1)
 
     def test_an_error_of_the_device_keeps_the_steps_before(self):
@@ -209,7 +211,7 @@ class DeviceReplayTest(ProgramTest):
             self.assertIn("read of 4096 bytes at offset 1048576 failed (Input/output error)",
                           result.stderr)
             report = json.loads((self.folder / f"eio-{engine}/replay.json").read_text())
-            self.assertEqual((report["partial"], report["steps"]), (True, 2))
+            self.assertEqual((report["complete"], report["steps"]), (False, 2))
 
     def test_an_interrupt_keeps_the_steps_before(self):
         self.need_direct_io()
@@ -225,7 +227,7 @@ class DeviceReplayTest(ProgramTest):
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, -signal.SIGINT, errors)
         result = json.loads((self.folder / "interrupted/replay.json").read_text())
-        self.assertTrue(result["partial"])
+        self.assertFalse(result["complete"])
         self.assertEqual(result["ended_by"], "interrupted")
         self.assertLess(result["steps"], 600)
         self.assertFalse([path for path in self.folder.iterdir() if "partial" in path.name])

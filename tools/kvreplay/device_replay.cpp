@@ -20,6 +20,7 @@
 #include "devices/real/probe.hpp"
 #include "devices/real/run_schedule.hpp"
 #include "devices/real/schedule_report.hpp"
+#include "devices/remote/transport.hpp"
 #include "devices/time_schedule.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/base/hash.hpp"
@@ -261,6 +262,10 @@ struct TargetRun {
 };
 
 BlockTarget open_target(const RunOptions& options, bool writes) {
+  if (is_device_address(options.target)) {
+    throw UserError({options.target, ""}, "a connected device replays no plans",
+                    "a file or block device of this machine");
+  }
   if (options.create_bytes > 0) return BlockTarget::create(options.target, options.create_bytes);
   if (!writes) return BlockTarget::open(options.target);
   if (!options.allow_destructive) {
@@ -310,7 +315,7 @@ TargetRun run_here(const RunOptions& options, const Workload& workload) {
                 {"size_bytes", target.size_bytes()},
                 {"offset_alignment_bytes", block},
                 {"direct_io_proof", target.direct_io_proof()},
-                {"file_system", file_system_of(target.path())}};
+                {"file_system", file_system_of(target.descriptor_path())}};
 
   RunScheduleOptions run_options{.depth = depth, .stop = &interrupted};
   if (options.compute == "kernels") {
@@ -330,19 +335,11 @@ TargetRun run_here(const RunOptions& options, const Workload& workload) {
   return run;
 }
 
-Json host_json() {
-  const HostFacts host = host_facts();
-  return {{"name", host.name},
-          {"kernel", host.kernel},
-          {"machine", host.machine},
-          {"processors", host.processors}};
-}
-
 void write_report(const std::string& folder, const RunOptions& options, const Workload& workload,
                   const TargetRun& run, const ScheduleComparison& comparison) {
   Json json{{"format", "kvreplay device replay 1"},
             {"program", "kvreplay " KVREPLAY_VERSION},
-            {"partial", run.measurement.partial()}};
+            {"complete", !run.measurement.partial()}};
   if (run.ended_by) json["ended_by"] = *run.ended_by;
   json["workload"] = workload.from;
   json["schedule"] = {{"sha256", sha256_text(workload.schedule.text())},
@@ -354,7 +351,7 @@ void write_report(const std::string& folder, const RunOptions& options, const Wo
   json["target"] = run.target;
   json["engine"] = run.engine;
   json["compute"] = options.compute;
-  json["host"] = host_json();
+  json["host"] = to_json(host_facts());
   json.update(comparison.summary());
   const auto write = [&](const char* name, const std::string& text) {
     write_text_file((std::filesystem::path(folder) / name).string(), text);
