@@ -102,6 +102,18 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
   return request;
 }
 
+Json to_json(const ReplayRequest& request) {
+  return {{"engine", request.engine}, {"depth", request.depth}, {"wrap", request.wrap}};
+}
+
+ReplayRequest parse_replay_request(const ConfigNode& node) {
+  static const std::vector<std::string> kMembers{"engine", "depth", "wrap"};
+  node.allow_only(kMembers);
+  return {node.at("engine").text(),
+          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
+          truth(node.at("wrap"))};
+}
+
 Json to_json(const ProbeEnd& end) {
   return {{"ended_by", end.ended_by}, {"temperatures", to_json(end.temperatures)}};
 }

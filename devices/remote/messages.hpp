@@ -4,6 +4,7 @@
 #include <string>
 
 #include "devices/real/probe.hpp"
+#include "devices/real/replay_target.hpp"
 #include "sim/base/config.hpp"
 
 namespace kvreplay {
@@ -18,6 +19,13 @@ constexpr int kHeartbeatMs = 1000;
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeRequest& request);
 /// UserError for a member that is missing, unknown, of another type or out of its range.
 [[nodiscard]] ProbeRequest parse_probe_request(const ConfigNode& node);
+
+[[nodiscard]] nlohmann::ordered_json to_json(const ReplayRequest& request);
+[[nodiscard]] ReplayRequest parse_replay_request(const ConfigNode& node);
+
+/// Of a text that is longer than a frame may be: a schedule, a measurement.
+constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
+constexpr std::size_t kLongestText = std::size_t{256} << 20;
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeEnd& end);
 [[nodiscard]] ProbeEnd parse_probe_end(const ConfigNode& node);

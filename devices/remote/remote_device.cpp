@@ -259,4 +259,26 @@ ProbeEnd RemoteDevice::probe(const ProbeRequest& request, const std::atomic<bool
   return parse_probe_end(ConfigNode::parse(end.dump(), name()).at("end"));
 }
 
+ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& request,
+                               const std::atomic<bool>& stop, const ReplaySink& sink) {
+  const std::string text = schedule.text();
+  for (std::size_t at = 0; at < text.size(); at += kPieceBytes) {
+    (void)ask({{"verb", "schedule"}, {"begin", at == 0}, {"text", text.substr(at, kPieceBytes)}},
+              "received", kNeverStop);
+  }
+  std::string measured;
+  const auto on_event = [&](const Json& event) {
+    if (event.contains("setting")) {
+      sink.on_setting(event["setting"]);
+    } else if (event.at("event") == "step") {
+      sink.on_step();
+    } else {
+      measured += event.at("text").get<std::string>();
+      if (measured.size() > kLongestText) throw lost("an endless measurement");
+    }
+  };
+  const Json end = ask({{"verb", "replay"}, {"request", to_json(request)}}, "end", stop, on_event);
+  return {parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
+}
+
 }  // namespace kvreplay

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "devices/real/probe.hpp"
+#include "devices/real/replay_target.hpp"
 #include "devices/remote/child_process.hpp"
 #include "devices/remote/frame.hpp"
 #include "devices/remote/transport.hpp"
@@ -46,6 +47,9 @@ class RemoteDevice {
   /// As run_probe(), there.
   [[nodiscard]] ProbeEnd probe(const ProbeRequest& request, const std::atomic<bool>& stop,
                                const ProbeSink& sink);
+  /// As replay_schedule(), there; the time of a computation is waited for.
+  [[nodiscard]] ReplayEnd replay(const Schedule& schedule, const ReplayRequest& request,
+                                 const std::atomic<bool>& stop, const ReplaySink& sink);
 
  private:
   using Json = nlohmann::ordered_json;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "devices/real/replay_target.hpp"
 #include "devices/remote/frame.hpp"
 #include "devices/remote/messages.hpp"
 
@@ -119,10 +120,8 @@ void Session::send(const Json& event) {
 
 void Session::answer(const ConfigNode& request) {
   static const std::vector<std::pair<std::string, void (Session::*)(const ConfigNode&)>> kVerbs{
-      {"hello", &Session::hello},
-      {"create", &Session::create},
-      {"open", &Session::open},
-      {"probe", &Session::probe},
+      {"hello", &Session::hello},  {"create", &Session::create},     {"open", &Session::open},
+      {"probe", &Session::probe},  {"schedule", &Session::schedule}, {"replay", &Session::replay},
       {"remove", &Session::remove}};
   const ConfigNode verb = request.at("verb");
   const std::string name = verb.text();
@@ -223,6 +222,37 @@ void Session::probe(const ConfigNode& request) {
                                     send({{"event", "point"}, {"point", point}});
                                   }});
   send({{"event", "end"}, {"end", to_json(end)}});
+}
+
+void Session::schedule(const ConfigNode& request) {
+  static const std::vector<std::string> kMembers{"verb", "begin", "text"};
+  request.allow_only(kMembers);
+  if (truth(request.at("begin"))) schedule_.clear();
+  const std::string text = request.at("text").text();
+  if (text.size() > kLongestText - schedule_.size()) {
+    throw UserError(request.place(), "a schedule that is too long",
+                    "up to " + std::to_string(kLongestText) + " bytes");
+  }
+  schedule_ += text;
+  send({{"event", "received"}, {"bytes", schedule_.size()}});
+}
+
+void Session::replay(const ConfigNode& request) {
+  const ReplayRequest wanted = parse_replay_request(request.at("request"));
+  const Schedule schedule = Schedule::parse(schedule_, "schedule");
+  std::size_t steps = 0;
+  const ReplayEnd end = replay_schedule(target(), schedule, wanted, {}, stop_,
+                                        {[this](const Json& setting) {
+                                           send({{"event", "setting"}, {"setting", setting}});
+                                         },
+                                         [&] {
+                                           send({{"event", "step"}, {"done", ++steps}});
+                                         }});
+  const std::string text = kvreplay::to_json(end.measurement);
+  for (std::size_t at = 0; at < text.size(); at += kPieceBytes) {
+    send({{"event", "measurement"}, {"text", text.substr(at, kPieceBytes)}});
+  }
+  send({{"event", "end"}, {"ended_by", end.ended_by}});
 }
 
 }  // namespace kvreplay

@@ -41,6 +41,8 @@ class Session {
   void open(const ConfigNode& request);
   void remove(const ConfigNode& request);
   void probe(const ConfigNode& request);
+  void schedule(const ConfigNode& request);
+  void replay(const ConfigNode& request);
   void send_target();
   [[nodiscard]] const BlockTarget& target() const;
 
@@ -58,6 +60,7 @@ class Session {
   std::optional<std::string> path_;  ///< of the target, once the other side has said hello
   bool allow_destructive_ = false;
   std::optional<BlockTarget> target_;
+  std::string schedule_;  ///< text, as far as it has come
 };
 
 }  // namespace kvreplay

@@ -1,18 +1,15 @@
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "devices/real/block_target.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
-#include "devices/remote/remote_device.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/progress.hpp"
-#include "tools/kvreplay/device.hpp"
+#include "tools/kvreplay/open_target.hpp"
 
 namespace kvreplay {
 namespace {
@@ -35,34 +32,6 @@ struct ProbeOptions {
   std::string out;
 };
 
-/// The bar of a file being filled, which is told the bytes done.
-std::function<void(std::uint64_t)> filling(Progress& progress) {
-  return [&progress, before = std::uint64_t{0}](std::uint64_t done) mutable {
-    if (interrupted) throw UserError({}, "interrupted before the first measurement", "");
-    progress.advance(static_cast<std::int64_t>(done - before));
-    before = done;
-  };
-}
-
-/// The target of this machine.
-BlockTarget open_target(const ProbeOptions& options) {
-  if (options.create_bytes > 0) {
-    Progress progress("create", static_cast<std::int64_t>(options.create_bytes));
-    return BlockTarget::create(options.target, options.create_bytes, filling(progress));
-  }
-  return options.request.grid.writes() ? BlockTarget::open_destructive(options.target)
-                                       : BlockTarget::open(options.target);
-}
-
-void open_target(RemoteDevice& device, const ProbeOptions& options) {
-  if (options.create_bytes > 0) {
-    Progress progress("create", static_cast<std::int64_t>(options.create_bytes));
-    device.create(options.create_bytes, interrupted, filling(progress));
-  } else {
-    device.open(options.request.grid.writes());
-  }
-}
-
 /// The result in the making.
 struct Collected {
   nlohmann::ordered_json setting;
@@ -71,17 +40,12 @@ struct Collected {
 };
 
 Collected measure(const ProbeOptions& options) {
-  const std::unique_ptr<RemoteDevice> device =
-      options.remote.connect(options.target, options.allow_destructive);
-  std::optional<BlockTarget> target;
-  if (device) {
-    open_target(*device, options);
-  } else {
-    target.emplace(open_target(options));
-  }
+  const auto [device, target] =
+      open_target(options.target, options.create_bytes, options.request.grid.writes(),
+                  options.allow_destructive, options.remote);
   Collected collected;
   std::optional<Progress> progress;
-  const ProbeSink sink{[&](const nlohmann::ordered_json& setting) {
+  const ProbeSink sink{[&, &device = device](const nlohmann::ordered_json& setting) {
                          collected.setting = setting;
                          if (device) {
                            collected.setting["device"] = device->name();
@@ -122,7 +86,6 @@ void run(ProbeOptions options) {
   OutputFile output(options.out);  // first: a result without a place would be lost
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
-  stop_at_signals();
   const auto [setting, points, end] = measure(options);
   stream << probe_document(setting, points, end, "kvreplay " KVREPLAY_VERSION);
   stream.close();

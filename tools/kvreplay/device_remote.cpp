@@ -3,7 +3,8 @@
 #include <filesystem>
 
 #include "devices/remote/remote_device.hpp"
-#include "tools/kvreplay/device.hpp"
+#include "sim/base/progress.hpp"
+#include "tools/kvreplay/open_target.hpp"
 
 namespace kvreplay {
 namespace {
@@ -65,6 +66,32 @@ std::unique_ptr<RemoteDevice> RemoteFlags::connect(const std::string& target,
   options.silence = std::chrono::milliseconds(static_cast<std::int64_t>(link_timeout_s * 1000));
   options.allow_destructive = allow_destructive;
   return std::make_unique<RemoteDevice>(parse_device_address(target, ssh_options), options);
+}
+
+OpenTarget open_target(const std::string& path, std::uint64_t create_bytes, bool write,
+                       bool allow_destructive, const RemoteFlags& remote) {
+  stop_at_signals();
+  OpenTarget opened{remote.connect(path, allow_destructive), std::nullopt};
+  if (create_bytes == 0) {
+    if (opened.device) {
+      opened.device->open(write);
+    } else {
+      opened.target.emplace(write ? BlockTarget::open_destructive(path) : BlockTarget::open(path));
+    }
+    return opened;
+  }
+  Progress progress("create", static_cast<std::int64_t>(create_bytes));
+  const auto filling = [&, before = std::uint64_t{0}](std::uint64_t done) mutable {
+    if (interrupted) throw UserError({path, ""}, "interrupted before the first request", "");
+    progress.advance(static_cast<std::int64_t>(done - before));
+    before = done;
+  };
+  if (opened.device) {
+    opened.device->create(create_bytes, interrupted, filling);
+  } else {
+    opened.target.emplace(BlockTarget::create(path, create_bytes, filling));
+  }
+  return opened;
 }
 
 }  // namespace kvreplay

@@ -2,7 +2,6 @@
 // real.
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -13,14 +12,10 @@
 
 #include "devices/device_config.hpp"
 #include "devices/io_log.hpp"
-#include "devices/real/aligned_buffer.hpp"
-#include "devices/real/block_target.hpp"
-#include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
-#include "devices/real/run_schedule.hpp"
+#include "devices/real/replay_target.hpp"
 #include "devices/real/schedule_report.hpp"
-#include "devices/remote/transport.hpp"
 #include "devices/time_schedule.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/base/hash.hpp"
@@ -28,7 +23,7 @@
 #include "sim/base/progress.hpp"
 #include "sim/experiment.hpp"
 #include "sim/replay.hpp"
-#include "tools/kvreplay/device.hpp"
+#include "tools/kvreplay/open_target.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 #include "traces/trace.hpp"
 
@@ -211,6 +206,7 @@ struct RunOptions {
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
   bool wrap = false;
+  RemoteFlags remote;
   std::string out;
 };
 
@@ -254,84 +250,57 @@ class AttentionLoad {
 
 /// What a target gave: of this machine, or of another one.
 struct TargetRun {
-  ScheduleMeasurement measurement;
+  ReplayEnd end;
   Schedule schedule;  ///< as it was run: wrapped, where asked for
-  Json target;
-  Json engine;
-  std::optional<std::string> ended_by;
+  Json setting;       ///< target, engine, host
 };
 
-BlockTarget open_target(const RunOptions& options, bool writes) {
+/// What runs in the time of a computation; nothing where that is waited for.
+std::function<void(std::int64_t)> computation(const RunOptions& options, const Workload& workload) {
+  if (options.compute != "kernels") return {};
   if (is_device_address(options.target)) {
-    throw UserError({options.target, ""}, "a connected device replays no plans",
-                    "a file or block device of this machine");
+    throw UserError({"--compute kernels", ""}, "runs on this machine, not on a connected device",
+                    "wait");
   }
-  if (options.create_bytes > 0) return BlockTarget::create(options.target, options.create_bytes);
-  if (!writes) return BlockTarget::open(options.target);
-  if (!options.allow_destructive) {
+  if (workload.trace.empty()) {
+    throw UserError({"--compute kernels", ""}, "needs the vectors of a trace",
+                    "an experiment as SOURCE");
+  }
+  return [load = std::make_shared<AttentionLoad>(TraceReader(workload.trace))](
+             std::int64_t duration_ns) { (*load)(duration_ns); };
+}
+
+TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
+  const bool writes = workload.schedule.writes();
+  if (writes && options.create_bytes == 0 && !options.allow_destructive) {
     throw UserError({options.target, ""}, "the plan writes, and would destroy what it holds",
                     "--create SIZE for a new file, or --allow-destructive");
   }
-  return BlockTarget::open_destructive(options.target);
-}
-
-TargetRun run_here(const RunOptions& options, const Workload& workload) {
-  const BlockTarget target = open_target(options, workload.schedule.writes());
+  const std::function<void(std::int64_t)> compute = computation(options, workload);
+  const auto [device, target] = open_target(options.target, options.create_bytes, writes,
+                                            options.allow_destructive, options.remote);
   TargetRun run;
-  run.schedule = workload.schedule;
-  if (run.schedule.space_bytes() > target.size_bytes()) {
-    if (!options.wrap) {
-      throw UserError({options.target, ""},
-                      "has " + std::to_string(target.size_bytes()) + " bytes, but the plan uses " +
-                          std::to_string(run.schedule.space_bytes()),
-                      "a larger target, or --wrap");
-    }
-    run.schedule = run.schedule.wrapped(target.size_bytes());
-  }
-  const std::uint32_t block = target.alignment().offset_bytes;
-  if (run.schedule.limits().logical_block_bytes % block != 0) {
-    throw UserError({options.target, ""},
-                    "takes multiples of " + std::to_string(block) + " bytes, but the plan is for " +
-                        std::to_string(run.schedule.limits().logical_block_bytes),
-                    "--set device.logical_block_bytes=" + std::to_string(block));
-  }
-  check(target, run.schedule);
-
-  const EngineChoice choice = choose_engine(target, options.engine);
-  run.engine = {{"name", choice.name}, {"refused", Json::array()}};
-  for (const auto& [engine, reason] : choice.refused) {
-    std::cerr << "kvreplay: no " << engine << ": " << reason << '\n';
-    run.engine["refused"].push_back({{"engine", engine}, {"reason", reason}});
-  }
-  std::uint32_t depth = options.depth > 0 ? options.depth : run.schedule.limits().queue_depth;
-  if (choice.name == "sync" && options.depth == 0) depth = 1;
-  const AlignedBuffer memory(memory_bytes(run.schedule, depth), target.alignment().memory_bytes);
-  fill_random(memory.bytes(), 1);
-  const auto engine = Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), depth});
-  run.engine["depth"] = depth;
-  run.engine["notes"] = engine->notes();
-  run.target = {{"path", target.path()},
-                {"kind", target.is_block_device() ? "block device" : "file"},
-                {"size_bytes", target.size_bytes()},
-                {"offset_alignment_bytes", block},
-                {"direct_io_proof", target.direct_io_proof()},
-                {"file_system", file_system_of(target.descriptor_path())}};
-
-  RunScheduleOptions run_options{.depth = depth, .stop = &interrupted};
-  if (options.compute == "kernels") {
-    if (workload.trace.empty()) {
-      throw UserError({"--compute kernels", ""}, "needs the vectors of a trace",
-                      "an experiment as SOURCE");
-    }
-    run_options.compute = [load = std::make_shared<AttentionLoad>(TraceReader(workload.trace))](
-                              std::int64_t duration_ns) { (*load)(duration_ns); };
-  }
-  stop_at_signals();
-  Progress progress("replay", static_cast<std::int64_t>(run.schedule.steps()));
-  run_options.on_step = [&progress] { progress.advance(); };
-  run.measurement = run_schedule(*engine, run.schedule, run_options);
-  if (run.measurement.interrupted) run.ended_by = "interrupted";
-  if (run.measurement.failure) run.ended_by = run.measurement.failure->to_error(target).what();
+  std::optional<Progress> progress;
+  const ReplaySink sink{
+      [&, &device = device](const Json& setting) {
+        run.setting = setting;
+        if (device) {
+          run.setting["device"] = device->name();
+          run.setting["agent_sha256"] = device->hello().at("sha256");
+        }
+        for (const Json& refusal : setting.at("engine").at("refused")) {
+          std::cerr << "kvreplay: no " << refusal.at("engine").get<std::string>() << ": "
+                    << refusal.at("reason").get<std::string>() << '\n';
+        }
+        run.schedule = fit(workload.schedule, setting.at("target").at("size_bytes"), options.wrap,
+                           options.target);
+        progress.emplace("replay", static_cast<std::int64_t>(run.schedule.steps()));
+      },
+      [&] { progress->advance(); }};
+  const ReplayRequest request{options.engine, options.depth, options.wrap};
+  run.end = device
+                ? device->replay(workload.schedule, request, interrupted, sink)
+                : replay_schedule(*target, workload.schedule, request, compute, interrupted, sink);
   return run;
 }
 
@@ -339,8 +308,8 @@ void write_report(const std::string& folder, const RunOptions& options, const Wo
                   const TargetRun& run, const ScheduleComparison& comparison) {
   Json json{{"format", "kvreplay device replay 1"},
             {"program", "kvreplay " KVREPLAY_VERSION},
-            {"complete", !run.measurement.partial()}};
-  if (run.ended_by) json["ended_by"] = *run.ended_by;
+            {"complete", run.end.ended_by.empty()}};
+  if (!run.end.ended_by.empty()) json["ended_by"] = run.end.ended_by;
   json["workload"] = workload.from;
   json["schedule"] = {{"sha256", sha256_text(workload.schedule.text())},
                       {"steps", workload.schedule.steps()},
@@ -348,10 +317,8 @@ void write_report(const std::string& folder, const RunOptions& options, const Wo
                       {"space_bytes", workload.schedule.space_bytes()},
                       {"wrapped", run.schedule.space_bytes() != workload.schedule.space_bytes()}};
   json["model_device"] = {{"name", workload.model.name}, {"title", workload.model.title}};
-  json["target"] = run.target;
-  json["engine"] = run.engine;
+  json.update(run.setting);
   json["compute"] = options.compute;
-  json["host"] = to_json(host_facts());
   json.update(comparison.summary());
   const auto write = [&](const char* name, const std::string& text) {
     write_text_file((std::filesystem::path(folder) / name).string(), text);
@@ -367,16 +334,16 @@ void run_replay(const RunOptions& options) {
   // until then an interrupt must not remove it: it ends the replay, and keeps its steps.
   { const ResultFolder free_and_writable = ResultFolder::at(options.out); }
   const Workload workload = load_workload(options.workload);
-  const TargetRun run = run_here(options, workload);
+  const TargetRun run = run_on_target(options, workload);
   const ScheduleMeasurement modelled = time_schedule(run.schedule, workload.model);
-  const ScheduleComparison comparison(run.schedule, modelled, run.measurement);
+  const ScheduleComparison comparison(run.schedule, modelled, run.end.measurement);
   ResultFolder folder = ResultFolder::at(options.out);
   write_report(folder.temporary_path(), options, workload, run, comparison);
   const std::string name = folder.commit();
   std::cout << comparison.table();
-  std::cerr << "kvreplay: " << run.measurement.steps.size() << " of " << run.schedule.steps()
-            << " steps in " << name << (run.measurement.partial() ? " (partial)\n" : "\n");
-  if (run.measurement.failure) throw UserError(*run.ended_by);
+  std::cerr << "kvreplay: " << run.end.measurement.steps.size() << " of " << run.schedule.steps()
+            << " steps in " << name << (!run.end.ended_by.empty() ? " (partial)\n" : "\n");
+  if (run.end.measurement.failure) throw UserError(run.end.ended_by);
 }
 
 }  // namespace
@@ -428,7 +395,8 @@ void add_device_replay(CLI::App& device) {
   options->workload.add_to(*command);
   command
       ->add_option("--target", options->target,
-                   "A file or block device, as large as the plan's space; only read by default")
+                   "A file or block device, as large as the plan's space, here or by "
+                   "ssh:[USER@]HOST[:PORT]:/PATH or adb:SERIAL:/PATH; only read by default")
       ->required()
       ->type_name("TARGET");
   command->add_option("--out", options->out, "New folder for the results")
@@ -457,6 +425,7 @@ void add_device_replay(CLI::App& device) {
                    "Outstanding requests at most (default: the modelled device's)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  options->remote.add_to(*command);
   command->footer(
       "An interrupt (Ctrl-C) or a failed request keeps the steps that ended and marks the result\n"
       "as partial. Example:\n"
@@ -464,8 +433,12 @@ void add_device_replay(CLI::App& device) {
       "    /data/test.bin --create 2G --out results/kvswap-real && tools/plot_replay.py \\\n"
       "    results/kvswap-real");
   command->callback([options] {
-    run_replay(*options);
-    // All is written and closed: end as whoever interrupted us expects.
+    try {
+      run_replay(*options);
+    } catch (const UserError& error) {
+      if (!interrupted) throw;
+      std::cerr << "kvreplay: " << error.what() << '\n';
+    }
     raise_interrupt();
   });
 }
