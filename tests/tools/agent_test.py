@@ -109,6 +109,35 @@ class AgentTest(ProgramTest):
                     self.assertTrue(agent.ask(request)[-1]["message"])
             self.assertEqual(agent.ask(probe_request(), ("end", "error"))[-1]["event"], "end")
 
+    def test_replays_a_schedule_that_comes_in_pieces(self):
+        text = ("kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\nstep\nsubmit 2\n"
+                "r 0 4096\nr 65536 8192\ncompute 1000000\nwait 0\nstep\nsubmit 1\nr 4096 4096\n"
+                "wait 1\nend 2 3\n")
+        request = {"engine": "", "depth": 0, "wrap": False}
+        with self.start() as agent:
+            agent.hello(self.target)
+            self.need_direct_io(agent)
+            self.refused(agent, {"verb": "replay", "request": request}, "schedule")
+            for at in range(0, len(text), 50):
+                event = agent.ask({"verb": "schedule", "begin": at == 0, "text": text[at:at + 50]},
+                                  ("received", "error"))[-1]
+                self.assertEqual(event, {"event": "received", "bytes": min(at + 50, len(text))})
+            for _ in range(2):
+                events = agent.ask({"verb": "replay", "request": request}, ("end", "error"))
+                self.assertEqual([event["event"] for event in events],
+                                 ["setting", "step", "step", "measurement", "end"], events[-1])
+                measured = json.loads(events[3]["text"])
+                self.assertEqual([step[3] for step in measured["steps"]], [12288, 4096])
+                self.assertGreaterEqual(measured["steps"][0][0], 1_000_000)
+                self.assertEqual(len(measured["requests"]), 3)
+                self.assertEqual(events[-1]["ended_by"], "")
+            writing = text.replace("r 0 4096", "w 0 4096")
+            agent.ask({"verb": "schedule", "begin": True, "text": writing}, ("received",))
+            self.refused(agent, {"verb": "replay", "request": request}, "open for reading only")
+            beyond = text.replace("r 0 4096", "r 1073741824 4096")
+            agent.ask({"verb": "schedule", "begin": True, "text": beyond}, ("received",))
+            self.refused(agent, {"verb": "replay", "request": request}, "the plan uses", "--wrap")
+
     def test_stop_ends_a_probe_between_points(self):
         with self.start() as agent:
             agent.hello(self.target)

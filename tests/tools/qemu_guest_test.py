@@ -1,18 +1,28 @@
 #!/usr/bin/python3
-"""A virtual machine as a connected device: probed by ssh, a model fitted to what was measured.
+"""A virtual machine as a connected device: probed by ssh, a model fitted to what was measured, the
+plans of two systems replayed there, and on a file here.
 
-Its rates are those of the host's moment: nothing here depends on them, they are printed."""
+Rates are those of the host's moment: nothing here depends on them, they are printed."""
 
+import csv
 import json
+import os
 import re
 import subprocess
 import unittest
 
-from program import SOURCE, ProgramTest
+from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
 GUEST = SOURCE / "tools/qemu-guest"
 IOPS = 2000  # below what an emulated guest can do by itself
 MB_S = 50
+MIB = 1 << 20
+STEPS = 4
+# A small model, so that a whole KV cache takes about a second to read there.
+EXPERIMENT = {
+    "title": "guest", "trace": str(SHIPPED_TRACE), "system": "kvswap", "model": "smollm2-135m",
+    "platform": "orin_agx", "device": "ufs40", "batch": 1, "seed": 1,
+    "set": {"system.selection.budget_tokens": 256, "system.kvswap.cache.capacity_groups": 128}}
 
 
 class QemuGuestTest(ProgramTest):
@@ -32,21 +42,65 @@ class QemuGuestTest(ProgramTest):
         cls.address = (cls.guest / "address").read_text().strip()
         cls.options = (cls.guest / "options").read_text().split()
 
-    def test_probe_and_calibrate(self):
-        self.succeed("device", "probe", self.address, *self.options, "--size", "4K,16K,64K,256K",
-                     "--depth", "1,4,16", "--seconds", "1", "--out", "guest.json")
-        probe = json.loads((self.folder / "guest.json").read_text())
+    def check_probe(self, name, points):
+        probe = json.loads((self.folder / name).read_text())
         self.assertTrue(probe["complete"])
-        self.assertEqual(len(probe["points"]), 12)
-        self.assertEqual(probe["target"]["kind"], "block device")
-        self.assertEqual(probe["target"]["offset_alignment_bytes"], 4096)
-        self.assertEqual(probe["target"]["size_bytes"], 1 << 30)
+        self.assertEqual(len(probe["points"]), points)
         for point in probe["points"]:
             self.assertGreater(point["requests"], point["depth"])
             self.assertAlmostEqual(point["mb_s"], point["iops"] * point["bytes"] / 1e6, 3)
-        table = self.succeed("device", "calibrate", "guest.json", "--out", "guest_model.json")
-        self.assertIn("Held out of the fit", table)
-        print(table)
+        return probe["target"]
+
+    def test_probe_calibrate_replay(self):
+        self.succeed("device", "probe", self.address, *self.options, "--size", "4K,16K,64K,256K",
+                     "--depth", "1,4,16", "--seconds", "1", "--out", "guest.json")
+        target = self.check_probe("guest.json", 12)
+        self.assertEqual(target["kind"], "block device")
+        self.assertEqual(target["offset_alignment_bytes"], 4096)
+        self.assertEqual(target["size_bytes"], 1 << 30)
+        here = self.folder / "here.bin"
+        here.write_bytes(os.urandom(MIB) * 256)
+        tried = self.kvreplay("device", "probe", here, "--size", "4K,16K,64K,256K", "--depth",
+                              "1,4,16", "--seconds", "0.2", "--out", "here.json")
+        places = {"guest": (self.address, self.options)}
+        if tried.returncode == 0:
+            self.check_probe("here.json", 12)
+            places["here"] = (here, [])
+        for place in places:
+            table = self.succeed("device", "calibrate", f"{place}.json", "--base", "ufs40", "--out",
+                                 f"{place}_model.json")
+            self.assertIn("Held out of the fit", table)
+            print(f"\n{place}:{table}")
+        (self.folder / "guest_experiment.json").write_text(json.dumps(EXPERIMENT))
+        for system in ("kvswap", "flexgen"):
+            bytes_read = {place: self.replayed(system, place, *where)
+                          for place, where in places.items()}
+            self.assertEqual(len(set(map(tuple, bytes_read.values()))), 1, "one plan everywhere")
+
+    def replayed(self, system, place, target, options):
+        """Bytes read by each step of the system's plan, which are done at the place."""
+        out = self.folder / f"{system}-{place}"
+        self.succeed("device", "replay", "guest_experiment.json", "--set", f"system={system}",
+                     "--model-device", f"./{place}_model.json", "--steps", STEPS, "--target", target,
+                     *options, "--wrap", "--out", out)
+        result = json.loads((out / "replay.json").read_text())
+        self.assertTrue(result["complete"])
+        self.assertEqual(result["steps"], STEPS)
+        self.assertEqual(result["requests"], result["schedule"]["commands"])
+        self.assertEqual("device" in result, place == "guest")
+        for side in ("modelled", "measured"):
+            self.assertEqual(result[side]["requests"]["requests"], result["requests"])
+        rows = list(csv.DictReader((out / "steps.csv").read_text().splitlines()))
+        self.assertEqual(len(rows), STEPS)
+        self.assertGreater(sum(int(row["read_bytes"]) for row in rows), 0)
+        print(f"\n{system}, {place}: error of the step latencies "
+              f"{json.dumps(result['latency_error'])}\n{(out / 'table.txt').read_text()}")
+        for row in rows:
+            self.assertGreater(float(row["measured_latency_ms"]), 0)
+            print(f"  step {row['step']}: {int(row['read_bytes']) / 1e6:.2f} MB, modelled "
+                  f"{float(row['modelled_latency_ms']):.1f} ms, measured "
+                  f"{float(row['measured_latency_ms']):.1f} ms")
+        return [int(row["read_bytes"]) for row in rows]
 
     def test_refuses_requests_smaller_than_its_sectors(self):
         self.refuses(("device", "probe", self.address, *self.options, "--size", "512", "--depth",

@@ -110,6 +110,30 @@ class ProcessTest(RemoteCase):
         self.assertEqual(result["agent_sha256"],
                          hashlib.sha256(agents.NATIVE.read_bytes()).hexdigest())
 
+    def test_a_schedule_is_replayed_there_as_here(self):
+        text = ("kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\n" +
+                "".join(f"step\nsubmit 2\nr {at << 16} 4096\nr {at << 17} 8192\ncompute 100000\n"
+                        f"wait {at}\n" for at in range(20)) + "end 20 40\n")
+        (self.folder / "plan").write_text(text)
+        results = []
+        for target, options in ((self.target, ()), (f"local:{self.target}", (
+                "--agent-folder", self.home))):
+            out = self.folder / "replayed"
+            self.succeed("device", "replay", "plan", "--model-device", "ufs40", "--target", target,
+                         "--out", out, *options)
+            results.append(json.loads((out / "replay.json").read_text()))
+            shutil.rmtree(out)
+        for result in results:
+            self.assertTrue(result["complete"])
+            self.assertEqual((result["steps"], result["requests"]), (20, 40))
+            self.assertEqual(result["target"]["path"], str(self.target))
+        for same in ("schedule", "model_device", "modelled"):
+            self.assertEqual(results[0][same], results[1][same])
+        self.assertEqual(results[1]["device"], "local:")
+        self.refuses(("device", "replay", "plan", "--model-device", "ufs40", "--target",
+                      f"local:{self.target}", "--compute", "kernels", "--out", "x"),
+                     ("--compute kernels", "this machine"))
+
     def test_aarch64_under_emulation(self):
         reason = agents.why_no_aarch64()
         if reason:
