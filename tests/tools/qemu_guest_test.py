@@ -80,9 +80,12 @@ class QemuGuestTest(ProgramTest):
     def replayed(self, system, place, target, options):
         """Bytes read by each step of the system's plan, which are done at the place."""
         out = self.folder / f"{system}-{place}"
-        self.succeed("device", "replay", "guest_experiment.json", "--set", f"system={system}",
-                     "--model-device", f"./{place}_model.json", "--steps", STEPS, "--target", target,
-                     *options, "--wrap", "--out", out)
+        command = ("device", "replay", "guest_experiment.json", "--set", f"system={system}",
+                   "--model-device", f"./{place}_model.json", "--steps", STEPS, "--target", target,
+                   *options, "--wrap", "--out", out)
+        # Both systems write the entries of new tokens.
+        self.refuses(command, ("the plan writes", "--allow-destructive"))
+        self.succeed(*command, "--allow-destructive")
         result = json.loads((out / "replay.json").read_text())
         self.assertTrue(result["complete"])
         self.assertEqual(result["steps"], STEPS)
