@@ -3,36 +3,15 @@
 #include <algorithm>
 
 #include "policies/kernels/kernels.hpp"
+#include "policies/layer_ratios.hpp"
 #include "policies/precision/token_features.hpp"
-#include "policies/prompt_attention.hpp"
 #include "policies/quality.hpp"
+#include "policies/trace_adapters.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
 
 namespace kvreplay {
 namespace {
-
-/// The adapters that a trace carries.
-class TraceAdapters final : public AdapterSource {
- public:
-  explicit TraceAdapters(const TraceReader& trace) : trace_(trace) {}
-
-  [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
-    const std::vector<std::int64_t>& recorded = trace_.info().recorded_layers;
-    const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
-    std::optional<Adapter> found = trace_.load_adapter(index, name);
-    if (!found) {
-      const std::string number = (layer < 10 ? "0" : "") + std::to_string(layer);
-      throw UserError({trace_.file(), "/adapter/" + number + "/" + name},
-                      "there is no such adapter, which a system's scoring needs",
-                      "a trace to which the adapter was added");
-    }
-    return std::move(*found);
-  }
-
- private:
-  const TraceReader& trace_;
-};
 
 void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
   const TraceInfo& info = trace.info();
@@ -76,45 +55,34 @@ QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {
 /// Retention's ratios of the layers, [systems][recorded layers]: 1 where a system compares none.
 using LayerRatios = std::vector<std::vector<double>>;
 
-/// The score of each system's retention part for the recorded layer at `index`; 0 where a part
-/// compares no layers or the layer is dense.
+/// Of each system, 0 where it compares no layers, for the recorded layer at `index`.
 std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
                                  std::span<const NamedDecideSpec> systems) {
   const LayerShape layer = layer_shape(trace.info(), index, 0);
-  const StreamShape whole{.layer = layer.layer,
-                          .first_kv_head = 0,
-                          .kv_heads = layer.kv_heads,
-                          .queries_per_kv_head = layer.query_heads / layer.kv_heads,
-                          .head_dim = layer.head_dim,
-                          .softmax_scale = layer.softmax_scale};
   std::vector<double> scores;
   for (const NamedDecideSpec& system : systems) {
     scores.push_back(0);
-    const bool dense = layer.layer < system.spec.stream.integer("dense_layers");
-    const auto part = system.spec.retention.make({whole, layer.prompt_tokens});
-    if (dense || !part->compares_layers()) continue;
+    if (!compares_layers(system.spec, layer)) continue;
     const TraceLayer data = trace.load_layer(index);
-    for_prompt_attention(whole, layer.sliding_window,
-                         Entries{data.keys, data.values}.first_tokens(layer.prompt_tokens),
-                         prompt_window(data, layer.prompt_tokens),
-                         [&](auto... attention) { part->on_attention(attention...); });
-    scores.back() = part->layer_score();
+    scores.back() = layer_score(system.spec, layer,
+                                Entries{data.keys, data.values}.first_tokens(layer.prompt_tokens),
+                                prompt_window(data, layer.prompt_tokens));
   }
   return scores;
 }
 
-LayerRatios layer_ratios(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
-                         int threads) {
+LayerRatios all_layer_ratios(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
+                             int threads) {
   const std::size_t layers = trace.info().recorded_layers.size();
   std::vector<std::vector<double>> scores(layers);
   parallel_for(std::ssize(scores), threads, [&](std::int64_t index) {
     scores[static_cast<std::size_t>(index)] = layer_scores(trace, index, systems);
   });
-  LayerRatios ratios(systems.size(), std::vector<double>(layers, 1));
+  LayerRatios ratios;
   for (std::size_t s = 0; s < systems.size(); ++s) {
-    double largest = 0;
-    for (const std::vector<double>& of_layer : scores) largest = std::max(largest, of_layer[s]);
-    for (std::size_t i = 0; i < layers && largest > 0; ++i) ratios[s][i] = scores[i][s] / largest;
+    std::vector<double> of_system;
+    for (const std::vector<double>& of_layer : scores) of_system.push_back(of_layer[s]);
+    ratios.push_back(layer_ratios(of_system));
   }
   return ratios;
 }
@@ -211,7 +179,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
                                  ? std::min(options.max_steps, info.decode_steps())
                                  : info.decode_steps();
 
-  const LayerRatios ratios = layer_ratios(trace, systems, options.threads);
+  const LayerRatios ratios = all_layer_ratios(trace, systems, options.threads);
   const TraceTokenFeatures features(trace);
   std::vector<std::vector<DecidedLayer>> layers(info.recorded_layers.size());
   parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {

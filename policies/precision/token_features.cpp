@@ -1,7 +1,6 @@
 #include "policies/precision/token_features.hpp"
 
 #include <algorithm>
-#include <span>
 #include <unordered_map>
 
 #include "policies/kernels/elementary.hpp"
@@ -9,20 +8,6 @@
 
 namespace kvreplay {
 namespace {
-
-std::vector<double> rarity(std::span<const std::int32_t> ids) {
-  std::unordered_map<std::int32_t, std::int64_t> counts;
-  std::vector<double> result;
-  result.reserve(ids.size());
-  for (std::size_t seen = 0; seen < ids.size(); ++seen) {
-    const auto distinct = static_cast<double>(counts.size());
-    std::int64_t& count = counts[ids[seen]];
-    result.push_back(-kernels::ln((static_cast<double>(count) + 1) /
-                                  (static_cast<double>(seen) + distinct + 1)));
-    ++count;
-  }
-  return result;
-}
 
 /// n times the variance of each token's row of n weights in the last recorded layer, mean over
 /// query heads.
@@ -41,13 +26,7 @@ std::vector<double> attention_variance(const TraceReader& trace) {
       kernels::score(query.data(), 1, layer.keys.head(head / info.queries_per_kv_head()), t + 1,
                      info.head_dim, weights.data(), t + 1);
       kernels::softmax(weights.data(), t + 1, static_cast<float>(info.softmax_scale));
-      double squares = 0;
-      for (std::int64_t i = 0; i <= t; ++i) {
-        const double weight = weights[static_cast<std::size_t>(i)];
-        squares += weight * weight;
-      }
-      // n Var(row): a row of n weights sums to 1, so its mean is 1 / n.
-      sum += squares - 1 / static_cast<double>(t + 1);
+      sum += row_variance(std::span<const float>(weights).first(static_cast<std::size_t>(t + 1)));
     }
     result[static_cast<std::size_t>(t)] = sum / static_cast<double>(info.query_heads);
     if (t < info.prompt_tokens) prompt_sum += result[static_cast<std::size_t>(t)];
@@ -60,11 +39,33 @@ std::vector<double> attention_variance(const TraceReader& trace) {
 
 }  // namespace
 
+std::vector<double> token_rarity(std::span<const std::int32_t> ids) {
+  std::unordered_map<std::int32_t, std::int64_t> counts;
+  std::vector<double> result;
+  result.reserve(ids.size());
+  for (std::size_t seen = 0; seen < ids.size(); ++seen) {
+    const auto distinct = static_cast<double>(counts.size());
+    std::int64_t& count = counts[ids[seen]];
+    result.push_back(-kernels::ln((static_cast<double>(count) + 1) /
+                                  (static_cast<double>(seen) + distinct + 1)));
+    ++count;
+  }
+  return result;
+}
+
+double row_variance(std::span<const float> weights) {
+  double squares = 0;
+  for (const float weight : weights) {
+    squares += static_cast<double>(weight) * static_cast<double>(weight);
+  }
+  return squares - 1 / static_cast<double>(weights.size());
+}
+
 const TokenFeatures& TraceTokenFeatures::features() const {
   std::call_once(once_, [this] {
     const std::vector<float> entropy = trace_.token_statistic("entropy");
     const std::vector<float> confidence = trace_.token_statistic("top_probability");
-    const std::vector<double> rarities = rarity(trace_.token_ids());
+    const std::vector<double> rarities = token_rarity(trace_.token_ids());
     const std::vector<double> variance = attention_variance(trace_);
     for (std::size_t t = 0; t < entropy.size(); ++t) {
       features_.rows.push_back({entropy[t], rarities[t], variance[t], confidence[t]});

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,12 @@ struct TokenFeatures {
                                                                "attention_variance", "confidence"};
   std::vector<std::array<double, kCount>> rows;  ///< by token, in the order of kNames
 };
+
+/// A token's rarity among those before it, for each of `ids`.
+[[nodiscard]] std::vector<double> token_rarity(std::span<const std::int32_t> ids);
+
+/// A row of n attention weights, which sum to 1: n times their variance.
+[[nodiscard]] double row_variance(std::span<const float> weights);
 
 /// Where a precision part finds the features of its sequence's tokens.
 class TokenFeatureSource {

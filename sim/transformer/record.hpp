@@ -13,21 +13,21 @@ namespace kvreplay {
 
 struct RecordOptions {
   /// A text that is followed (prompt_tokens + steps ids or more), or a prompt to continue.
-  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> ids = {};
   std::int64_t prompt_tokens = 2048;
   std::int64_t steps = 512;
   /// The steps' tokens are drawn by the model; none: those of `ids` are followed.
-  std::optional<SamplingOptions> sampling;
-  std::vector<std::int64_t> layers;  ///< increasing; empty = all
-  std::int64_t query_window = 64;    ///< last positions of the prompt with queries
+  std::optional<SamplingOptions> sampling = std::nullopt;
+  std::vector<std::int64_t> layers = {};  ///< increasing; empty = all
+  std::int64_t query_window = 64;         ///< last positions of the prompt with queries
   bool queries_ahead = true;
   bool attention_input = false;
   int threads = 1;
   std::int64_t chunk_tokens = 256;  ///< of a matrix product; results do not depend on it
   // What the trace says of itself.
-  std::string text_source;
-  std::string text_sha256;
-  std::string created_utc;
+  std::string text_source = {};
+  std::string text_sha256 = {};
+  std::string created_utc = {};
   bool show_progress = true;
 };
 

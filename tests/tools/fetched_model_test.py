@@ -1,6 +1,7 @@
 """SmolLM2-135M itself: fetched once to the user's cache (skipped where packages cannot be had), its
 tokenizer, and what `kvreplay record` computes beside the shipped trace and a plain numpy model."""
 
+import csv
 import os
 import pathlib
 import subprocess
@@ -71,6 +72,17 @@ class FetchedModel(ProgramTest):
                 exact = shipped[name][:, :tokens].astype(np.float64)
                 error = np.linalg.norm(ours[name][:] - exact) / np.linalg.norm(exact)
                 self.assertLess(error, 2e-2, name)
+
+    def test_a_needle_is_found_under_full_attention(self):
+        self.succeed("evaluate", "--model", NAME, "--text", SOURCE / "LICENSE", "--systems",
+                     "streaming_llm,in_memory", "--needle", "--lengths", 160, "--depths", "0.5",
+                     "--out", "needle")
+        with open(self.folder / "needle/needle.csv", newline="") as file:
+            rows = {row["system"]: row for row in csv.DictReader(file)}
+        self.assertEqual(set(rows), {"full", "streaming_llm", "in_memory"})
+        self.assertGreater(float(rows["full"]["answer_accuracy"]), 0.5)
+        self.assertAlmostEqual(float(rows["full"]["answer_log_probability"]),
+                               float(rows["in_memory"]["answer_log_probability"]), delta=0.05)
 
     def test_agrees_with_the_plain_model(self):
         ids = self.folder / "few.txt"

@@ -14,6 +14,7 @@ void add_explain(CLI::App& program);
 void add_inspect(CLI::App& program);
 void add_fetch_model(CLI::App& program);
 void add_record(CLI::App& program);
+void add_evaluate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
 void add_adapt(CLI::App& program);

@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   add_verify(program);
   add_fetch_model(program);
   add_record(program);
+  add_evaluate(program);
   add_cut(program);
   add_adapt(program);
   add_train_controller(program);

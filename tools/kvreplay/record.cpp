@@ -6,9 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -16,19 +14,16 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
-#include "sim/base/hash.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/model_files.hpp"
-#include "traces/trace.hpp"
+#include "tools/kvreplay/model_text.hpp"
 
 namespace kvreplay {
 namespace {
 
 struct RecordCommand {
   std::string model;
-  std::string text;
-  std::string token_ids;
-  std::string from_trace;
+  TextOptions text;
   std::string layers = "all";
   std::string out;
   std::optional<std::int64_t> prompt;
@@ -37,13 +32,6 @@ struct RecordCommand {
   SamplingOptions sampling{.temperature = 0};
   RecordOptions record;
 };
-
-std::string read_text(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.good() && !stream.eof()) throw UserError({file, ""}, "cannot be read", "a file");
-  return text;
-}
 
 /// SOURCE_DATE_EPOCH, by which builds are made reproducible, instead of now.
 std::string utc_now() {
@@ -72,36 +60,6 @@ std::vector<std::int64_t> parse_layers(const std::string& text) {
   return layers;
 }
 
-/// Token ids and what the trace says of their source.
-void take_text(const RecordCommand& command, const Model& model, RecordOptions& options) {
-  if (!command.from_trace.empty()) {
-    const TraceReader trace(command.from_trace);
-    options.ids = trace.token_ids();
-    options.text_source = trace.info().text_source;
-    options.text_sha256 = trace.info().text_sha256;
-    options.prompt_tokens = command.prompt.value_or(trace.info().prompt_tokens);
-    options.steps = command.steps.value_or(
-        std::max<std::int64_t>(1, trace.info().tokens - options.prompt_tokens));
-    return;
-  }
-  options.prompt_tokens = command.prompt.value_or(options.prompt_tokens);
-  options.steps = command.steps.value_or(options.steps);
-  const std::string& file = command.text.empty() ? command.token_ids : command.text;
-  if (!std::filesystem::is_regular_file(file)) {
-    throw UserError({file, ""}, "there is no such file", "a text file");
-  }
-  options.text_source = std::filesystem::path(file).filename().string();
-  options.text_sha256 = sha256_file(file);
-  if (command.text.empty()) {
-    options.ids = parse_token_ids(read_text(file), file);
-    return;
-  }
-  if (!model.has_tokenizer()) {
-    throw UserError({model.file(), "tokenizer"}, "the model file holds none", "--token-ids");
-  }
-  options.ids = parse_token_ids(run_script("tokenise.py", {"encode", model.file(), file}), file);
-}
-
 void report(const RecordOptions& options, const RecordResult& result) {
   const auto rate = [](const char* what, std::int64_t tokens, double seconds, double flops) {
     std::fprintf(stderr, "kvreplay: %s: %lld tokens in %.1f s, %.1f tokens/s, %.1f GFLOP/s\n", what,
@@ -123,7 +81,13 @@ void record(const RecordCommand& command) {
   }
   const Model model(find_model(command.model));
   RecordOptions options = command.record;
-  take_text(command, model, options);
+  ModelText text = load_text(command.text, model);
+  options.ids = std::move(text.ids);
+  options.text_source = std::move(text.source);
+  options.text_sha256 = std::move(text.sha256);
+  options.prompt_tokens =
+      command.prompt.value_or(text.prompt_tokens.value_or(options.prompt_tokens));
+  options.steps = command.steps.value_or(text.steps.value_or(options.steps));
   options.layers = parse_layers(command.layers);
   options.created_utc = utc_now();
   if (command.generate) options.sampling = command.sampling;
@@ -147,21 +111,14 @@ void add_record(CLI::App& program) {
                    "A model of fetch-model by name, or a file of tools/import_model.py")
       ->required()
       ->type_name("NAME|FILE");
-  CLI::Option_group* text = command->add_option_group("text", "What the model reads");
-  text->add_option("--text", options->text, "A UTF-8 text file")->type_name("FILE");
-  text->add_option("--token-ids", options->token_ids, "Token ids, separated by white space")
-      ->type_name("FILE");
-  text->add_option("--from-trace", options->from_trace,
-                   "The token ids of a trace, with its prompt and steps")
-      ->type_name("TRACE");
-  text->require_option(1);
+  add_text_options(*command, options->text);
   command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
   command
       ->add_option("--prompt", options->prompt,
-                   "Prompt tokens, which are prefilled (default: 2048)")
+                   "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  command->add_option("--steps", options->steps, "Decode steps (default: 512)")
+  command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 512)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
   command

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iostream>
+#include <iterator>
+
+#include "sim/base/error.hpp"
+#include "sim/base/progress.hpp"
+#include "sim/base/random.hpp"
+#include "sim/transformer/closed_loop.hpp"
+#include "tools/kvreplay/evaluation.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// A text with a sentence planted in it, a question about the sentence and its answer. The question
+/// is read in decode steps, so that the whole answer is under the systems.
+struct Needle {
+  std::vector<std::int32_t> ids;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t answer_begin = 0;  ///< position of the answer's first token
+};
+
+/// `depth`: 0 puts the sentence before the first of the `length` prompt tokens, 1 after the last.
+Needle plant_needle(const Model& model, std::span<const std::int32_t> haystack, std::int64_t length,
+                    double depth, std::uint64_t seed) {
+  Random random(seed);
+  static constexpr std::array kPlaces = {"blue door", "old mill", "north gate", "stone tower"};
+  const std::string key = std::string("The pass key of the ") + kPlaces[random.below(4)] + " is";
+  std::string digits;
+  for (int i = 0; i < 5; ++i) digits += std::to_string(random.below(10));
+  const std::string sentence = "\n" + key + " " + digits + ".\n";
+  const std::vector<std::int32_t> planted = tokenise(model, sentence);
+  const std::vector<std::int32_t> question = tokenise(model, "\n\nRemember: " + key);
+  const std::vector<std::int32_t> whole = tokenise(model, "\n\nRemember: " + key + " " + digits);
+  const std::int64_t rest = length - std::ssize(planted);
+  if (rest < 0 || rest > std::ssize(haystack)) {
+    throw UserError({"--lengths", ""}, std::to_string(length),
+                    std::to_string(planted.size()) + " to " +
+                        std::to_string(haystack.size() + planted.size()) +
+                        ", what the text and the needle give");
+  }
+  const auto before = static_cast<std::int64_t>(std::llround(depth * static_cast<double>(rest)));
+  Needle needle;
+  needle.ids.assign(haystack.begin(), haystack.begin() + before);
+  needle.ids.insert(needle.ids.end(), planted.begin(), planted.end());
+  needle.ids.insert(needle.ids.end(), haystack.begin() + before, haystack.begin() + rest);
+  needle.prompt_tokens = std::ssize(needle.ids);
+  needle.answer_begin = needle.prompt_tokens + std::ssize(question);
+  needle.ids.insert(needle.ids.end(), whole.begin(), whole.end());
+  return needle;
+}
+
+}  // namespace
+
+void evaluate_needles(const EvaluateOptions& options, const Model& model, const ModelText& text,
+                      std::span<const Cell> cells, const ResultFolder& folder) {
+  const std::vector<NamedDecideSpec> specs = specs_of(cells);
+  const OwnTrace own(options, model, text, 64, 1, folder);
+  struct Row {
+    std::size_t cell;
+    std::int64_t length;
+    double depth;
+    double log_probability;
+    double accuracy;
+  };
+  std::vector<Row> rows;
+  std::vector<Cell> all(1);
+  all.front().system = "full";
+  all.insert(all.end(), cells.begin(), cells.end());
+  std::uint64_t trial = 0;
+  Progress progress("needles", std::ssize(options.lengths) * std::ssize(options.depths));
+  for (const std::int64_t length : options.lengths) {
+    for (const double depth : options.depths) {
+      const Needle needle =
+          plant_needle(model, text.ids, length, depth, Random::derive(options.seed, trial++));
+      ClosedLoopResult result =
+          run_closed_loop(model, specs,
+                          {.ids = needle.ids,
+                           .prompt_tokens = needle.prompt_tokens,
+                           .steps = std::ssize(needle.ids) - needle.prompt_tokens,
+                           .adapters = &own.adapters(),
+                           .seed = options.seed,
+                           .threads = options.threads});
+      std::vector<ClosedLoopRun> runs{std::move(result.full)};
+      std::move(result.systems.begin(), result.systems.end(), std::back_inserter(runs));
+      for (std::size_t i = 0; i < runs.size(); ++i) {
+        double log_probability = 0;
+        double right = 0;
+        // The token at position p is predicted by the step at p - 1.
+        for (std::int64_t t = needle.answer_begin; t < std::ssize(needle.ids); ++t) {
+          const auto step = static_cast<std::size_t>(t - 1 - needle.prompt_tokens);
+          log_probability += static_cast<double>(runs[i].log_probability[step]);
+          right += runs[i].likeliest[step] == needle.ids[static_cast<std::size_t>(t)] ? 1 : 0;
+        }
+        const auto count = static_cast<double>(std::ssize(needle.ids) - needle.answer_begin);
+        rows.push_back({i, length, depth, log_probability / count, right / count});
+      }
+      progress.advance();
+    }
+  }
+
+  const auto cell = [&](std::size_t i) -> const Cell& { return all[rows[i].cell]; };
+  const std::vector<Column> columns{
+      {"system", [&](std::size_t i) { return cell(i).system; }, 0, false},
+      {"budget", [&](std::size_t i) { return cell(i).budget; }, 0, true},
+      {"budget_unit", [&](std::size_t i) { return cell(i).unit; }, 0, false},
+      {"length", [&](std::size_t i) { return std::to_string(rows[i].length); }, 0, true},
+      {"depth", [&](std::size_t i) { return number(rows[i].depth); }, 2, true},
+      {"answer_log_probability", [&](std::size_t i) { return number(rows[i].log_probability); }, 3,
+       true},
+      {"answer_accuracy", [&](std::size_t i) { return number(rows[i].accuracy); }, 3, true}};
+  write(folder, "needle.csv", csv(columns, rows.size()));
+
+  const auto over_all = [&](std::size_t i, double Row::*member) {
+    double sum = 0;
+    double count = 0;
+    for (const Row& row : rows) {
+      if (row.cell != i) continue;
+      sum += row.*member;
+      ++count;
+    }
+    return number(sum / count);
+  };
+  std::vector<Column> summary = cell_columns(all);
+  summary.push_back({"answer_log_probability",
+                     [&](std::size_t i) { return over_all(i, &Row::log_probability); }, 3, true});
+  summary.push_back(
+      {"answer_accuracy", [&](std::size_t i) { return over_all(i, &Row::accuracy); }, 3, true});
+  const std::string shown = table(summary, all.size());
+  write(folder, "table.txt", shown);
+  std::cout << shown;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,79 @@
+#include "tools/kvreplay/model_text.hpp"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "sim/base/error.hpp"
+#include "sim/base/hash.hpp"
+#include "sim/base/output_file.hpp"
+#include "tools/kvreplay/model_files.hpp"
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+namespace {
+
+std::string read_text(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.good() && !stream.eof()) throw UserError({file, ""}, "cannot be read", "a file");
+  return text;
+}
+
+std::vector<std::int32_t> tokenise_file(const Model& model, const std::string& file) {
+  if (!model.has_tokenizer()) {
+    throw UserError({model.file(), "tokenizer"}, "the model file holds none", "--token-ids");
+  }
+  return parse_token_ids(run_script("tokenise.py", {"encode", model.file(), file}), file);
+}
+
+}  // namespace
+
+void add_text_options(CLI::App& command, TextOptions& options) {
+  CLI::Option_group* text = command.add_option_group("text", "What the model reads");
+  text->add_option("--text", options.text, "A UTF-8 text file")->type_name("FILE");
+  text->add_option("--token-ids", options.token_ids, "Token ids, separated by white space")
+      ->type_name("FILE");
+  text->add_option("--from-trace", options.from_trace, "The token ids of a trace")
+      ->type_name("TRACE");
+  text->require_option(1);
+}
+
+ModelText load_text(const TextOptions& options, const Model& model) {
+  if (!options.from_trace.empty()) {
+    const TraceReader trace(options.from_trace);
+    const TraceInfo& info = trace.info();
+    return {trace.token_ids(), info.text_source, info.text_sha256, info.prompt_tokens,
+            info.decode_steps()};
+  }
+  const std::string& file = options.text.empty() ? options.token_ids : options.text;
+  if (!std::filesystem::is_regular_file(file)) {
+    throw UserError({file, ""}, "there is no such file", "a text file");
+  }
+  return {
+      options.text.empty() ? parse_token_ids(read_text(file), file) : tokenise_file(model, file),
+      std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
+      std::nullopt};
+}
+
+std::vector<std::int32_t> tokenise(const Model& model, const std::string& text) {
+  std::string name = (std::filesystem::temp_directory_path() / "kvreplay-text-XXXXXX").string();
+  const int descriptor = ::mkstemp(name.data());
+  if (descriptor < 0) throw UserError({name, ""}, "cannot be made", "a temporary file");
+  ::close(descriptor);
+  try {
+    write_text_file(name, text);
+    std::vector<std::int32_t> ids = tokenise_file(model, name);
+    std::filesystem::remove(name);
+    return ids;
+  } catch (...) {
+    std::filesystem::remove(name);
+    throw;
+  }
+}
+
+}  // namespace kvreplay
