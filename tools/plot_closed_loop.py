@@ -43,6 +43,8 @@ def draw_curves(axes, rows, unit, x_name, y, styles):
 def draw(rows):
     systems = list(dict.fromkeys(row["system"] for row in rows))
     styles = plot_style.series_styles(systems)
+    for system in systems[len(plot_style.MARKERS):]:  # the second round of markers is open
+        styles[system]["fillstyle"] = "none"
     figure, axes = plt.subplots(1, 4, figsize=(4 * plot_style.PANEL_INCHES, 2.6))
 
     def kl(row):
@@ -67,7 +69,8 @@ def draw(rows):
     axes[2].set_xlabel("Stored bits an element")
     axes[2].set_ylabel("KL to full attention (nats)")
     for row in rows:
-        axes[3].scatter(float(row["output_error"]), kl(row), s=24, **styles[row["system"]])
+        axes[3].plot(float(row["output_error"]), kl(row), linestyle="none",
+                     **styles[row["system"]])
     axes[3].set_yscale("log")
     axes[3].set_xlabel("Output error of the replay")
     axes[3].set_ylabel("KL of the closed loop (nats)")

@@ -1,4 +1,4 @@
-"""`kvreplay evaluate` on a small random model: what it writes, full attention, ranks and mistakes."""
+"""`kvreplay evaluate` on a small random model: what it writes, full attention, ranks, mistakes."""
 
 import csv
 import math
