@@ -42,6 +42,20 @@ struct Mean {
 /// Over the groups that steps ask for, from the second step on: whether the step before did too.
 [[nodiscard]] Mean reused_groups(const StreamLog& log);
 
+/// The groups that are asked for most, as few as give `share` of all that the steps ask for, among
+/// all groups that live when the log ends or were asked for: sum / count. (KVSwap, Figure 8)
+[[nodiscard]] Mean hot_groups(const StreamLog& log, double share);
+
+/// Over steps and query heads: the tokens that a query head attends to in a page of `page_tokens`
+/// consecutive ones, of the pages where it attends to any. The log must name the tokens.
+/// (ClusterKV, Figure 3b)
+[[nodiscard]] Mean attended_in_page(const StreamLog& log, std::int64_t page_tokens);
+
+/// When the log ends, of the stream's `tokens`: how many are evicted; and of those that are left,
+/// how many are not in the first format. (ARKV, Table VII)
+[[nodiscard]] Mean evicted_tokens(const StreamLog& log, std::int64_t tokens);
+[[nodiscard]] Mean reencoded_tokens(const StreamLog& log, std::int64_t tokens);
+
 /// Over the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries)
 [[nodiscard]] Mean read_length(const LayerPlan& plan);
 

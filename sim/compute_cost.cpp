@@ -21,8 +21,8 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
   compute.project_ns =
       platform.layer_overhead_ns + matrix_ns(model, platform, model.qkv_weights(), load.batch);
   if (load.score_flops > 0) {
-    compute.score_ns =
-        platform.selection_overhead_ns + platform.kernel_ns(load.score_flops, load.score_bytes);
+    compute.score_ns = platform.selection_overhead_ns + load.batch * platform.sequence_overhead_ns +
+                       platform.kernel_ns(load.score_flops, load.score_bytes);
   }
   compute.attend_ns = platform.kernel_ns(attention_flops, load.attended_bytes) +
                       matrix_ns(model, platform, model.output_weights(), load.batch) +

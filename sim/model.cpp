@@ -22,6 +22,8 @@ std::span<const Parameter> ModelSpec::parameters() {
       integer_parameter("vocabulary", "", std::nullopt, {1, 1 << 24}, "rows of the LM head"),
       real_parameter("weight_bits", "bits", 16, {1, 32}, "a weight as stored, scales included"),
       flag_parameter("tied_embeddings", std::nullopt, "the LM head is the embedding table"),
+      integer_parameter("context_tokens", "tokens", 0, {0, 1e9},
+                        "length of the sequence that the recording stands for; 0 = its own"),
   };
   return kParameters;
 }
@@ -47,6 +49,7 @@ ModelSpec ModelSpec::parse(const ConfigNode& node, std::string name) {
   model.vocabulary = given.integer("vocabulary");
   model.weight_bits = given.real("weight_bits");
   model.tied_embeddings = given.flag("tied_embeddings");
+  model.context_tokens = given.integer("context_tokens");
   if (model.query_heads % model.kv_heads != 0) {
     throw UserError(given.place("query_heads"), "found " + std::to_string(model.query_heads),
                     "a multiple of kv_heads, " + std::to_string(model.kv_heads));

@@ -31,6 +31,9 @@ struct ModelSpec {
   std::int64_t vocabulary = 0;
   double weight_bits = 16;  ///< a weight, with its share of scales
   bool tied_embeddings = false;
+  /// Of the sequence that the recording stands for (sim/context_projection.hpp); 0 = its own
+  /// length.
+  std::int64_t context_tokens = 0;
 
   [[nodiscard]] KvShape kv_shape() const { return {layers, query_heads, kv_heads, head_dim}; }
 

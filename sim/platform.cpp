@@ -23,6 +23,9 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "kernel launches and synchronisation, once a layer and step"),
       real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
                      "the same of scoring, top-k and gathering, in layers that select"),
+      real_parameter("sequence_overhead_us", "us", 0, {0, 1e6},
+                     "in layers that select, for each sequence of the batch besides: slot tables, "
+                     "copies of entries"),
   };
   return kParameters;
 }
@@ -45,6 +48,7 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.dram_bytes = given.integer("dram_bytes");
   platform.layer_overhead_ns = std::llround(given.real("layer_overhead_us") * 1e3);
   platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
+  platform.sequence_overhead_ns = std::llround(given.real("sequence_overhead_us") * 1e3);
   return platform;
 }
 

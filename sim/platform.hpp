@@ -26,6 +26,7 @@ struct PlatformSpec {
   std::int64_t dram_bytes = 0;
   SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once a layer
   SimTime selection_overhead_ns = 0;  ///< likewise of scoring, top-k and gathering
+  SimTime sequence_overhead_ns = 0;   ///< the share of it that each sequence of a batch adds
 
   /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole
   /// nanoseconds, rounded up.

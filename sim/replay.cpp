@@ -99,13 +99,16 @@ std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64
          std::to_string(kv_heads) + "x" + std::to_string(head_dim);
 }
 
-/// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size.
+/// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
+/// and the length of the sequence where it differs.
 std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   const std::int64_t recorded = std::ssize(trace.recorded_layers);
   const std::string from = shape_text(recorded, trace.query_heads, trace.kv_heads, trace.head_dim);
   const std::string to =
       shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim);
-  return from == to ? "none" : from + " -> " + to;
+  std::string text = from == to ? "none" : from + " -> " + to;
+  if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
+  return text;
 }
 
 /// The cells of one trace: every combination of indices, in the order of the results.

@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/random.hpp"
 #include "sim/compute_cost.hpp"
+#include "sim/context_projection.hpp"
 
 namespace kvreplay {
 namespace {
@@ -294,7 +295,11 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
                     "every recorded layer is one of its dense_layers: there is none to follow",
                     "a trace with a later layer");
   }
-  return StepTimer(plan, model, platform, device, pipeline, options).run();
+  if (model.context_tokens == 0) {
+    return StepTimer(plan, model, platform, device, pipeline, options).run();
+  }
+  const IoPlan projected = project_context(plan, model.context_tokens);
+  return StepTimer(projected, model, platform, device, pipeline, options).run();
 }
 
 }  // namespace kvreplay

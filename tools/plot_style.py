@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
 # Okabe and Ito, 'Color Universal Design' (2008): told apart with every common colour vision. The
 # markers tell the same series apart in black and white. Orange is kept for I/O.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B", "#7B5AA6")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 COMPUTE = "#7F8FA6"
 EXPOSED_IO = "#E69F00"

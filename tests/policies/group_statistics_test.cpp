@@ -65,5 +65,49 @@ TEST(GroupStatistics, ReadLengthIsTheMeanOfRanges) {
   EXPECT_EQ(read_length(plan).value(), 30);
 }
 
+TEST(GroupStatistics, TheHotGroupsAreTheFewestThatGiveTheShare) {
+  const StreamLog log = StreamBuilder()
+                            .create({0, 1})
+                            .create({2, 3})
+                            .create({4, 5})
+                            .create({6, 7})
+                            .ask({0, 1})
+                            .ask({1})
+                            .ask({1, 2})
+                            .log();
+  // Of five accesses 1 has three, 0 and 2 one each.
+  EXPECT_EQ(hot_groups(log, 0.6).sum, 1);
+  EXPECT_EQ(hot_groups(log, 0.8).sum, 2);
+  EXPECT_EQ(hot_groups(log, 1).sum, 3);
+  EXPECT_EQ(hot_groups(log, 1).count, 4);
+}
+
+TEST(GroupStatistics, AttendedTokensAreCountedByPage) {
+  StreamLog log = StreamBuilder().create({0, 1}).ask({0}).ask({0}).log();
+  log.attended = {17, 0, 3, 2, 40, 41};
+  log.attended_begin = {0, 4, 6};
+  // Pages 0 and 1 of the first row hold three and one, page 2 of the second both.
+  const Mean mean = attended_in_page(log, 16);
+  EXPECT_EQ(mean.count, 3);
+  EXPECT_EQ(mean.sum, 6);
+}
+
+TEST(GroupStatistics, FatesOfTokensWhenTheLogEnds) {
+  const StreamLog log = StreamBuilder()
+                            .create({0, 1, 2, 3, 4, 5})
+                            .ask({0})
+                            .reencode(1, {0, 1, 2})
+                            .ask({0})
+                            .evict(0, {0, 5})
+                            .reencode(0, {2})
+                            .log();
+  const Mean evicted = evicted_tokens(log, 8);
+  EXPECT_EQ(evicted.sum, 2);
+  EXPECT_EQ(evicted.count, 8);
+  const Mean reencoded = reencoded_tokens(log, 8);
+  EXPECT_EQ(reencoded.sum, 1);
+  EXPECT_EQ(reencoded.count, 6);
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -66,6 +66,7 @@ int run(int argc, char** argv) {
   add_train_controller(program);
   add_statistics(program);
   add_export_accesses(program);
+  add_reproduce(program);
   add_device(program);
 
   try {

@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::int64_t, 5> kWithin{1, 2, 4, 8, 16};
 constexpr std::array kLayouts{"sequence", "grouped", "correlated"};
+constexpr double kHotShare = 0.8;
+constexpr std::int64_t kPageTokens = 16;
 
 /// Of one layer of one log, or of all of its layers that select. A mean of nothing is "-" or null.
 struct Row {
@@ -33,12 +35,20 @@ struct Row {
   Mean variance{};
   std::array<Mean, kWithin.size()> selected{};
   Mean reused{};
+  Mean hot{};
+  Mean in_page{};
+  Mean evicted{};
+  Mean reencoded{};
   std::array<Mean, kLayouts.size()> read_bytes{};
 
   Row& operator+=(const Row& other) {
     variance += other.variance;
     for (std::size_t i = 0; i < selected.size(); ++i) selected[i] += other.selected[i];
     reused += other.reused;
+    hot += other.hot;
+    in_page += other.in_page;
+    evicted += other.evicted;
+    reencoded += other.reencoded;
     for (std::size_t i = 0; i < read_bytes.size(); ++i) read_bytes[i] += other.read_bytes[i];
     return *this;
   }
@@ -56,6 +66,10 @@ std::vector<Field> fields_of(const Row& row) {
     fields.push_back({"selected_within_" + std::to_string(kWithin[i]), row.selected[i], 3});
   }
   fields.push_back({"reused_share", row.reused, 3});
+  fields.push_back({"hot_groups_share", row.hot, 3});
+  fields.push_back({"attended_in_page", row.in_page, 2});
+  fields.push_back({"evicted_share", row.evicted, 3});
+  fields.push_back({"reencoded_share", row.reencoded, 3});
   for (std::size_t i = 0; i < kLayouts.size(); ++i) {
     fields.push_back({std::string(kLayouts[i]) + "_read_bytes", row.read_bytes[i], 0});
   }
@@ -80,6 +94,10 @@ void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* 
     const std::vector<Mean> selected = selected_after_update(stream, kWithin);
     for (std::size_t i = 0; i < kWithin.size(); ++i) row.selected[i] += selected[i];
     row.reused += reused_groups(stream);
+    row.hot += hot_groups(stream, kHotShare);
+    row.in_page += attended_in_page(stream, kPageTokens);
+    row.evicted += evicted_tokens(stream, log.prompt_tokens + log.steps);
+    row.reencoded += reencoded_tokens(stream, log.prompt_tokens + log.steps);
   }
 }
 
@@ -219,6 +237,11 @@ void add_statistics(CLI::App& program) {
       "selected_within_N   share of the groups a step changes that are asked for within N more "
       "steps\n"
       "reused_share        share of the groups asked for that the step before asked for, too\n"
+      "hot_groups_share    share of the groups that, asked for most, make 80 % of what is asked "
+      "for\n"
+      "attended_in_page    tokens that a query head attends to in a page of 16, where it does\n"
+      "evicted_share       share of the tokens that are evicted, at the end\n"
+      "reencoded_share     share of the others that are not in their first format\n"
       "LAYOUT_read_bytes   mean length of a read without a cache (correlated: where the log has "
       "the\n"
       "                    selections of the prompt's last queries)\n\n"

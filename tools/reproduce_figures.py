@@ -1,0 +1,148 @@
+"""The figures of `kvreplay reproduce`: the paper's points beside ours, panel by panel."""
+
+import plot_style
+from plot_style import plt
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+PAPER = "#BBBBBB"
+OURS = plot_style.COLOURS[0]
+
+
+def plain(value, _=None):
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def draw_lines(axes, points, styles, log_y):
+    """Ours solid, the paper's dashed with hollow marks; x in equal steps, as papers draw them."""
+    claim = points[0].claim
+    places = {x: place for place, x in enumerate(claim["xs"])}
+    for series in dict.fromkeys(point.series for point in points):
+        own = [point for point in points if point.series == series]
+        at = [places[point.x] for point in own]
+        style = styles[series]
+        axes.plot(at, [point.value for point in own], linewidth=1.1, markersize=4, **style)
+        axes.plot(at, [point.reported for point in own], linestyle=(0, (3, 2)), linewidth=0.8,
+                  markersize=4.5, markerfacecolor="none", markeredgewidth=0.8, **style)
+    names = claim.get("labels", {})
+    axes.set_xticks(list(places.values()), [names.get(str(x), str(x)) for x in places])
+    axes.margins(x=0.08)
+    if log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def bar_label(point, many):
+    label = point.label or point.claim.get("panel", "")
+    if many:
+        short = point.claim["labels"].get("", "") if "labels" in point.claim else ""
+        label = ", ".join(text for text in (short, point.label) if text) or point.claim["claim"]
+    return label
+
+
+def draw_bars(axes, points, log_x):
+    """A pair of bars a number, with its value."""
+    many = len({point.claim["name"] for point in points}) > 1
+    axes.set_xscale("log" if log_x else "linear")
+    for place, point in enumerate(points):
+        bound = "" if point.bound == "=" else point.bound
+        for shift, value, colour, text in ((-0.2, point.reported, PAPER, bound + plain(point.reported)),
+                                           (0.2, point.value, OURS, plain(point.value))):
+            axes.barh(place + shift, value, height=0.36, color=colour)
+            axes.annotate(text, (max(value, 0), place + shift), xytext=(3, 0), fontsize=6.5,
+                          textcoords="offset points", va="center")
+    axes.set_yticks(range(len(points)), [bar_label(point, many) for point in points])
+    axes.set_ylim(len(points) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+    largest = max(max(point.reported, point.value) for point in points)
+    if log_x:
+        axes.set_xlim(right=largest * 30)
+        axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_xlim(0, 1.3 * largest)
+    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+
+
+def made_with(claims, tables):
+    """What the runs of a figure hold fixed."""
+    texts = []
+    runs = [run for claim in claims
+            for run in (claim["run"] if isinstance(claim["run"], list) else [claim["run"]])]
+    rows = [row for run in dict.fromkeys(runs) for row in tables[run]]
+    for column in ("trace", "model", "platform", "device"):
+        names = list(dict.fromkeys(row[column] for row in rows if row.get(column)))
+        if names:
+            texts.append(f"{column} {', '.join(names)}")
+    return "; ".join(texts)
+
+
+def unit_of(points):
+    unit = points[0].claim.get("unit", "")
+    return {"x": "Ratio", "": "Share"}.get(unit, unit)
+
+
+def wrapped(text, columns):
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return "\n".join(lines)
+
+
+def draw(figure_spec, panels, content, tables):
+    """`panels`: {title: points}."""
+    by_x = all(points[0].x is not None and len({p.claim["name"] for p in points}) == 1
+               for points in panels.values())
+    columns = min(2, len(panels)) if by_x else 1
+    lines = -(-len(panels) // columns)
+    series = list(dict.fromkeys(p.series for points in panels.values() for p in points))
+    styles = plot_style.series_styles(series)
+    if by_x:
+        width, heights = 0.6 + 3.1 * columns, [2.3] * lines
+    else:
+        width, heights = 6.6, [0.55 + 0.36 * len(points) for points in panels.values()]
+    figure, axes = plt.subplots(lines, columns, squeeze=False, height_ratios=heights,
+                                figsize=(width, sum(heights) + 1.0))
+    for place, (title, points) in enumerate(panels.items()):
+        panel = axes[place // columns][place % columns]
+        if by_x:
+            draw_lines(panel, points, styles, figure_spec.get("log", False))
+            panel.set_xlabel(figure_spec.get("x", points[0].claim["x"]))
+            panel.set_ylabel(figure_spec.get("y", unit_of(points)))
+        else:
+            draw_bars(panel, points, figure_spec.get("log", False))
+            panel.set_xlabel(figure_spec.get("y", unit_of(points)))
+        if title:
+            panel.set_title(title)
+    for unused in list(axes.flat)[len(panels):]:
+        unused.set_visible(False)
+    claims = [points[0].claim for points in panels.values()]
+    caption = wrapped(made_with(claims, tables), int(width * 15))
+    figure.suptitle(f"{content['title']}: {figure_spec['title']}\n{caption}", fontsize=7.5)
+    if by_x:
+        names = {key: value for claim in claims for key, value in claim.get("labels", {}).items()}
+        handles = [plt.Line2D([], [], label=names.get(name, name), markersize=5, **styles[name])
+                   for name in series if name]
+        handles += [plt.Line2D([], [], color="black", label="simulated"),
+                    plt.Line2D([], [], color="black", linestyle=(0, (3, 2)), marker="o",
+                               markerfacecolor="none", markersize=5, label="paper")]
+    else:
+        handles = [plt.Rectangle((0, 0), 1, 1, color=PAPER, label="paper"),
+                   plt.Rectangle((0, 0), 1, 1, color=OURS, label="simulated")]
+    plot_style.legend_below(figure, handles)
+    return figure
+
+
+def draw_all(paper, content, points_by_claim, tables, out):
+    """OUT/PAPER-FIGURE.pdf and .png for every figure of the paper's file."""
+    for name, spec in content.get("figures", {}).items():
+        panels = {}
+        for claim in content["claims"]:
+            if claim.get("figure") == name and claim["name"] in points_by_claim:
+                panels.setdefault(claim.get("panel", ""), []).extend(points_by_claim[claim["name"]])
+        if panels:
+            plot_style.save(draw(spec, panels, content, tables), out / f"{paper}-{name}")
