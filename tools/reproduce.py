@@ -26,6 +26,7 @@ CALIBRATED, NOT_SIMULATED = "calibrated", "not simulated"
 VERDICTS = (REPRODUCED, DIRECTION, NOT, CALIBRATED, NOT_SIMULATED)
 
 DISTINCT = 0.05  # reported values that differ by less have no order to keep
+NOTICED = 0.01  # ours that differ by less are in no order
 TOLERANCE = 0.25
 
 PAPER_KEYS = {"title", "source", "calibrated", "runs", "claims", "figures"}
@@ -385,7 +386,9 @@ class Point:
     @property
     def label(self):
         names = self.claim.get("labels", {})
-        x = "" if self.x is None else f"{self.claim['x']} {names.get(str(self.x), self.x)}"
+        x = "" if self.x is None else names.get(str(self.x), str(self.x))
+        if x and self.claim["x"] != "variant":
+            x = f"{self.claim['x']} {x}"
         return ", ".join(text for text in (names.get(self.series, self.series), x) if text)
 
 
@@ -404,25 +407,38 @@ def points_of(claim, tables):
     return points
 
 
+def differ(one, two, share):
+    return abs(one - two) > share * max(abs(one), abs(two))
+
+
 def same_order(one, two):
-    """Whether ours stand to each other as the paper's do, where those are distinct."""
-    larger = max(abs(one.reported), abs(two.reported))
-    if abs(one.reported - two.reported) <= DISTINCT * larger:
-        return True
-    return (one.reported - two.reported) * (one.value - two.value) > 0
+    """Whether ours stand to each other as the paper's do; None where those are not distinct."""
+    if not differ(one.reported, two.reported, DISTINCT):
+        return None
+    return (differ(one.value, two.value, NOTICED)
+            and (one.reported - two.reported) * (one.value - two.value) > 0)
 
 
 def keeps_direction(point, points):
     direction = point.claim.get("direction")
     if direction == "side":
-        return (point.reported - 1) * (point.value - 1) > 0
+        return differ(point.value, 1, NOTICED) and (point.reported - 1) * (point.value - 1) > 0
     if direction == "rank":
         peers = [other for other in points if other.x == point.x and other is not point]
     elif direction == "trend":
         peers = [other for other in points if other.series == point.series and other is not point]
     else:
         return False
-    return bool(peers) and all(same_order(point, other) for other in peers)
+    kept = [same_order(point, other) for other in peers]
+    return True in kept and False not in kept
+
+
+def is_near(point):
+    """Within the tolerance of what is reported. A gain or loss is judged by its distance from 1: 1.0
+    is no fair copy of 1.2."""
+    base = 1 if point.claim.get("direction") == "side" else 0
+    tolerance = point.claim.get("tolerance", TOLERANCE)
+    return abs(point.value - point.reported) <= tolerance * abs(point.reported - base)
 
 
 def verdict_of(point, points):
@@ -433,8 +449,7 @@ def verdict_of(point, points):
         return REPRODUCED
     if point.bound == ">" and point.value > point.reported:
         return REPRODUCED
-    tolerance = claim.get("tolerance", TOLERANCE)
-    if point.bound == "=" and abs(point.value - point.reported) <= tolerance * abs(point.reported):
+    if point.bound == "=" and is_near(point):
         return REPRODUCED
     return DIRECTION if keeps_direction(point, points) else NOT
 
@@ -473,8 +488,8 @@ def summary_rows(paper, claim, points):
     rows = []
     for x in claim["xs"]:
         column = [point for point in points if point.x == x]
-        kept = all(same_order(one, two) for one, two in itertools.combinations(column, 2))
-        verdict = REPRODUCED if kept else NOT
+        pairs = [same_order(one, two) for one, two in itertools.combinations(column, 2)]
+        verdict = NOT if False in pairs else REPRODUCED
         rows.append(row_of(paper, claim, f"order, {claim['x']} {x}", unit="",
                            reported=order_text(column, lambda p: p.reported),
                            simulated=order_text(column, lambda p: p.value), verdict=verdict,

@@ -1,6 +1,9 @@
 """The figures of `kvreplay reproduce`: the paper's points beside ours, panel by panel."""
 
+import math
+
 import plot_style
+import reproduce
 from plot_style import plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -31,35 +34,31 @@ def draw_lines(axes, points, styles, log_y):
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_ylim(bottom=0)
+        shown = [value for point in points for value in (point.value, point.reported)]
+        axes.set_ylim(0, 1.08 * max(value for value in shown if not math.isnan(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
-
-
-def bar_label(point, many):
-    label = point.label or point.claim.get("panel", "")
-    if many:
-        short = point.claim["labels"].get("", "") if "labels" in point.claim else ""
-        label = ", ".join(text for text in (short, point.label) if text) or point.claim["claim"]
-    return label
 
 
 def draw_bars(axes, points, log_x):
     """A pair of bars a number, with its value."""
-    many = len({point.claim["name"] for point in points}) > 1
     axes.set_xscale("log" if log_x else "linear")
     for place, point in enumerate(points):
         bound = "" if point.bound == "=" else point.bound
         for shift, value, colour, text in ((-0.2, point.reported, PAPER, bound + plain(point.reported)),
                                            (0.2, point.value, OURS, plain(point.value))):
+            if math.isnan(value):
+                continue
             axes.barh(place + shift, value, height=0.36, color=colour)
             axes.annotate(text, (max(value, 0), place + shift), xytext=(3, 0), fontsize=6.5,
                           textcoords="offset points", va="center")
-    axes.set_yticks(range(len(points)), [bar_label(point, many) for point in points])
+    axes.set_yticks(range(len(points)), [wrapped(point.label or point.claim["claim"], 34) for point in points])
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    largest = max(max(point.reported, point.value) for point in points)
+    largest = max(value for point in points for value in (point.value, point.reported)
+                  if not math.isnan(value))
     if log_x:
         axes.set_xlim(right=largest * 30)
+        axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.set_xlim(0, 1.3 * largest)
@@ -69,9 +68,12 @@ def draw_bars(axes, points, log_x):
 def made_with(claims, tables):
     """What the runs of a figure hold fixed."""
     texts = []
-    runs = [run for claim in claims
-            for run in (claim["run"] if isinstance(claim["run"], list) else [claim["run"]])]
-    rows = [row for run in dict.fromkeys(runs) for row in tables[run]]
+    rows = []
+    for claim in claims:
+        where = dict(claim.get("where", {}))
+        if "series" in claim:
+            where[claim["series"]] = list(claim["reported"])
+        rows += reproduce.matching(reproduce.rows_of(claim["run"], tables), where)
     for column in ("trace", "model", "platform", "device"):
         names = list(dict.fromkeys(row[column] for row in rows if row.get(column)))
         if names:
@@ -102,7 +104,7 @@ def draw(figure_spec, panels, content, tables):
     series = list(dict.fromkeys(p.series for points in panels.values() for p in points))
     styles = plot_style.series_styles(series)
     if by_x:
-        width, heights = 0.6 + 3.1 * columns, [2.3] * lines
+        width, heights = max(4.6, 0.6 + 3.1 * columns), [2.3] * lines
     else:
         width, heights = 6.6, [0.55 + 0.36 * len(points) for points in panels.values()]
     figure, axes = plt.subplots(lines, columns, squeeze=False, height_ratios=heights,
@@ -120,16 +122,18 @@ def draw(figure_spec, panels, content, tables):
             panel.set_title(title)
     for unused in list(axes.flat)[len(panels):]:
         unused.set_visible(False)
-    claims = [points[0].claim for points in panels.values()]
-    caption = wrapped(made_with(claims, tables), int(width * 15))
-    figure.suptitle(f"{content['title']}: {figure_spec['title']}\n{caption}", fontsize=7.5)
+    claims = list({p.claim["name"]: p.claim for points in panels.values() for p in points}.values())
+    title = f"{content['title']}: {figure_spec['title']}"
+    caption = "\n".join(wrapped(text, int(width * 15)) for text in (title, made_with(claims, tables)))
+    figure.suptitle(caption, fontsize=7.5)
     if by_x:
         names = {key: value for claim in claims for key, value in claim.get("labels", {}).items()}
         handles = [plt.Line2D([], [], label=names.get(name, name), markersize=5, **styles[name])
                    for name in series if name]
-        handles += [plt.Line2D([], [], color="black", label="simulated"),
-                    plt.Line2D([], [], color="black", linestyle=(0, (3, 2)), marker="o",
-                               markerfacecolor="none", markersize=5, label="paper")]
+        handles.append(plt.Line2D([], [], color="black", label="simulated"))
+        if any(p.judged for points in panels.values() for p in points):
+            handles.append(plt.Line2D([], [], color="black", linestyle=(0, (3, 2)), marker="o",
+                                      markerfacecolor="none", markersize=5, label="paper"))
     else:
         handles = [plt.Rectangle((0, 0), 1, 1, color=PAPER, label="paper"),
                    plt.Rectangle((0, 0), 1, 1, color=OURS, label="simulated")]
