@@ -17,7 +17,8 @@ void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
   const TraceInfo& info = trace.info();
   if (info.key_state != "post_rope") {
     throw UserError({trace.file(), "/"}, "attribute key_state is " + info.key_state,
-                    "post_rope: attention is computed from the keys as they are");
+                    "post_rope: attention is computed from the keys as they are; `kvreplay convert "
+                    "--key-state post_rope` writes such a trace");
   }
   const bool has_look_ahead = trace.load_layer(0).queries_ahead.tokens > 0;
   for (const NamedDecideSpec& system : systems) {

@@ -152,14 +152,15 @@ void replay_trace(const std::string& file, const Experiment& experiment,
                   const ReplayOptions& options, ReplayResult& result) {
   const TraceReader trace(file);
   const std::string name = trace_name(file);
-  result.traces.push_back({name, trace.content_hash()});
+  result.traces.push_back({name, trace.content_hash(), trace.synthetic()});
   const std::vector<AccessLog> logs = decide_all(trace, experiment, options);
   if (!options.access_log_folder.empty()) write_logs(logs, name, options.access_log_folder);
   std::vector<QualityMeans> quality;
   for (const AccessLog& log : logs) {
     quality.push_back(system_means(log));
     for (const LayerLog& layer : log.layers) {
-      result.layers.push_back({name, log.system, layer.layer, layer.dense, layer_means(layer)});
+      result.layers.push_back(
+          {name, trace.synthetic(), log.system, layer.layer, layer.dense, layer_means(layer)});
     }
   }
 
@@ -183,6 +184,7 @@ void replay_trace(const std::string& file, const Experiment& experiment,
     time_options.schedule = options.schedule;
     CellResult& row = timed[static_cast<std::size_t>(index)];
     row.trace = name;
+    row.synthetic = trace.synthetic();
     row.system = system.name;
     row.model = model.name;
     row.platform = platform.name;

@@ -22,6 +22,7 @@ struct QualityMeans {
 /// One recorded layer of one system: a row of quality.csv.
 struct LayerQuality {
   std::string trace;
+  bool synthetic = false;  ///< the trace was generated, not recorded
   std::string system;
   std::int64_t layer = 0;
   bool dense = false;
@@ -31,6 +32,7 @@ struct LayerQuality {
 /// One combination of the experiment's lists: a row of results.csv.
 struct CellResult {
   std::string trace;
+  bool synthetic = false;  ///< the trace was generated, not recorded
   std::string system;
   std::string model;
   std::string platform;
@@ -45,6 +47,7 @@ struct CellResult {
 struct TraceHash {
   std::string trace;   ///< as the rows name it
   std::string sha256;  ///< of the file
+  bool synthetic = false;
 };
 
 struct ReplayResult {

@@ -56,6 +56,8 @@ std::vector<Column<CellResult>> make_result_columns() {
   const auto count = [](std::int64_t number) { return CellValue{number}; };
   return {
       {"trace", "the recording that was replayed", [](const Cell& c) { return c.trace; }, 0},
+      {"synthetic", "1: the trace was generated, not recorded from a model",
+       [=](const Cell& c) { return count(c.synthetic ? 1 : 0); }},
       {"model", "whose shape and compute the plan was made for",
        [](const Cell& c) { return c.model; }, 0},
       {"platform", "the SoC", [](const Cell& c) { return c.platform; }, 0},
@@ -180,6 +182,8 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
   using Row = LayerQuality;
   return {
       {"trace", "the recording that was replayed", [](const Row& r) { return r.trace; }},
+      {"synthetic", "1: the trace was generated, not recorded from a model",
+       [](const Row& r) { return CellValue{std::int64_t{r.synthetic}}; }},
       {"system", "the composition of parts", [](const Row& r) { return r.system; }},
       {"layer", "the recorded model's layer", [](const Row& r) { return r.layer; }},
       {"dense", "1: attended to whole, in memory",
@@ -298,6 +302,10 @@ std::span<const Column<LayerQuality>> quality_columns() {
 std::string results_table(std::span<const CellResult> cells) {
   if (cells.empty()) return "";
   std::string text;
+  for (const CellResult& cell : cells) {
+    const std::string line = "SYNTHETIC trace, generated and not recorded: " + cell.trace + '\n';
+    if (cell.synthetic && text.find(line) == std::string::npos) text += line;
+  }
   std::vector<TableColumn> shown;
   for (const Column<CellResult>& column : result_columns()) {
     if (column.table_decimals < 0) continue;
@@ -357,7 +365,8 @@ std::string manifest_json(const Experiment& experiment, const ReplayResult& resu
   manifest["config"] = ordered_json::parse(resolved);
   manifest["config_sha256"] = sha256_text(resolved);
   for (const TraceHash& trace : result.traces) {
-    manifest["traces"].push_back({{"trace", trace.trace}, {"sha256", trace.sha256}});
+    manifest["traces"].push_back(
+        {{"trace", trace.trace}, {"sha256", trace.sha256}, {"synthetic", trace.synthetic}});
   }
   for (const SystemSpec& system : experiment.systems) {
     manifest["differs"][system.name] = system.differs;

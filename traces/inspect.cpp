@@ -8,6 +8,8 @@
 #include <numeric>
 #include <span>
 
+#include "sim/base/printable.hpp"
+
 namespace kvreplay {
 namespace {
 
@@ -176,16 +178,18 @@ std::string to_text(const TraceSummary& summary) {
   text += summary.file + ": " + format("%.1f MB, ", static_cast<double>(summary.file_bytes) / 1e6) +
           info.dtype + ", " + info.key_state + "\n";
   text +=
-      "model    " + info.model +
+      "model    " + printable(info.model) +
       format(": %lld layers (%lld recorded), %lld query heads on %lld KV heads, head_dim %lld\n",
              integer(info.layers), integer(std::ssize(info.recorded_layers)),
              integer(info.query_heads), integer(info.kv_heads), integer(info.head_dim));
-  text += "text     " + info.text_source +
+  if (info.synthetic) text += "SYNTHETIC: generated, not recorded from a model\n";
+  text += "text     " + printable(info.text_source) +
           (info.text_mode.empty() ? "" : " (" + info.text_mode + ")") + "\n";
   text += format("tokens   %lld: prompt %lld, decode %lld; perplexity %.2f", integer(info.tokens),
                  integer(info.prompt_tokens), integer(info.decode_steps()), summary.perplexity);
   if (summary.decode_perplexity) text += format(", decode part %.2f", *summary.decode_perplexity);
-  text += "\nrecorder " + info.tool + " " + info.tool_version + ", " + info.created_utc + "\n";
+  text += "\nrecorder " + printable(info.tool + " " + info.tool_version + ", " + info.created_utc) +
+          "\n";
   text +=
       format("attention: means over %lld decode steps and all query heads; masses in percent\n\n",
              integer(summary.measured_steps));

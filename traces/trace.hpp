@@ -40,6 +40,8 @@ struct TraceInfo {
   std::string tool_version;
   std::int64_t seed = 0;
   std::string created_utc;
+  /// Generated from statistics (`kvreplay synth`), not recorded from a model.
+  bool synthetic = false;
 
   [[nodiscard]] std::int64_t decode_steps() const { return tokens - prompt_tokens; }
   [[nodiscard]] std::int64_t queries_per_kv_head() const { return query_heads / kv_heads; }
@@ -83,6 +85,8 @@ class TraceReader {
 
   [[nodiscard]] const std::string& file() const;
   [[nodiscard]] const TraceInfo& info() const;
+  /// Whether the vectors were generated, not recorded: results say so wherever they appear.
+  [[nodiscard]] bool synthetic() const { return info().synthetic; }
   /// SHA-256 of the file's bytes; computed on first use, in pieces.
   [[nodiscard]] const std::string& content_hash() const;
 

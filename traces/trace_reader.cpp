@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <sstream>
 #include <utility>
 
 #include "sim/base/error.hpp"
@@ -27,6 +28,10 @@ constexpr std::int64_t kMostDim = 1 << 12;
 constexpr std::int64_t kMostLayers = 1 << 16;
 constexpr std::int64_t kMostHidden = 1 << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+
+/// A factor on q . k outside these makes attention uniform or a maximum: a mistake in its unit.
+constexpr double kLeastScale = 1e-6;
+constexpr double kMostScale = 1e3;
 
 /// Loading a layer checks this many rows of each head, evenly spaced.
 constexpr std::int64_t kSampledRows = 256;
@@ -60,15 +65,33 @@ class Mapping {
   [[nodiscard]] const std::byte* at(std::int64_t offset) const {
     return static_cast<const std::byte*>(bytes_) + offset;
   }
+  /// Gives back the memory of the whole pages within these bytes. They are read again when used.
+  void release(std::int64_t offset, std::int64_t bytes) const {
+    const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+    const std::int64_t begin = (offset + page - 1) / page * page;
+    const std::int64_t end = (offset + bytes) / page * page;
+    if (begin >= end) return;
+    ::madvise(static_cast<std::byte*>(bytes_) + begin, static_cast<std::size_t>(end - begin),
+              MADV_DONTNEED);
+  }
 
  private:
   void* bytes_ = MAP_FAILED;
   std::size_t size_ = 0;
 };
 
-/// What keeps a TraceLayer's views alive.
+/// What keeps a TraceLayer's views alive. Its end gives back the memory of what was mapped, so that
+/// a replay of a trace larger than memory holds the layers under way and no others.
 struct LayerStorage {
+  explicit LayerStorage(std::shared_ptr<const Mapping> file) : mapping(std::move(file)) {}
+  ~LayerStorage() {
+    for (const auto& [offset, bytes] : mapped) mapping->release(offset, bytes);
+  }
+  LayerStorage(const LayerStorage&) = delete;
+  LayerStorage& operator=(const LayerStorage&) = delete;
+
   std::shared_ptr<const Mapping> mapping;
+  std::vector<std::pair<std::int64_t, std::int64_t>> mapped;  ///< offset and bytes of each view
   std::vector<std::vector<Half>> buffers;
 };
 
@@ -152,6 +175,17 @@ class RootAttributes {
     }
     return found;
   }
+  [[nodiscard]] double real(const std::string& name, double least, double most) const {
+    const double found = hdf5_.real_attribute("/", name);
+    if (!(found >= least && found <= most)) {
+      std::ostringstream value;
+      std::ostringstream range;
+      value << found;
+      range << "real from " << least << " to " << most;
+      throw refuse(name, value.str(), range.str());
+    }
+    return found;
+  }
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name) const {
     return hdf5_.integers_attribute("/", name);
   }
@@ -212,7 +246,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   info.rope_theta = root.positive("rope_theta");
   info.rope_pairs = root.choice("rope_pairs", {"half", "interleaved"});
   info.rope_scaling = root.text("rope_scaling");
-  info.softmax_scale = root.positive("softmax_scale");
+  info.softmax_scale = root.real("softmax_scale", kLeastScale, kMostScale);
 
   info.sliding_window = root.integers("sliding_window");
   if (info.sliding_window.size() != info.recorded_layers.size() ||
@@ -233,6 +267,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   info.tool_version = root.text("tool_version");
   info.seed = root.integer("seed");
   info.created_utc = root.text("created_utc");
+  if (hdf5.has_attribute("/", "synthetic")) info.synthetic = root.integer("synthetic", 0, 1) == 1;
   return info;
 }
 
@@ -359,6 +394,7 @@ struct TraceReader::State {
     const bool aligned = reinterpret_cast<std::uintptr_t>(mapped) % alignof(Half) == 0;
     if (type == Hdf5Type::kHalf && mapped != nullptr && aligned) {
       tensor.data = reinterpret_cast<const Half*>(mapped);
+      storage.mapped.emplace_back(*vectors.offset, 2 * vectors.count());
     } else {
       std::vector<Half>& buffer = storage.buffers.emplace_back(vectors.count());
       if (type == Hdf5Type::kHalf && mapped != nullptr) {
@@ -420,7 +456,9 @@ struct TraceReader::State {
         const std::int64_t begin = (head * vectors.rows + row) * vectors.dim;
         bits.resize(static_cast<std::size_t>(rows * vectors.dim));
         if (vectors.offset) {
-          std::memcpy(bits.data(), mapping->at(*vectors.offset + 2 * begin), 2 * bits.size());
+          const std::int64_t offset = *vectors.offset + 2 * begin;
+          std::memcpy(bits.data(), mapping->at(offset), 2 * bits.size());
+          mapping->release(offset, static_cast<std::int64_t>(2 * bits.size()));
         } else if (type == Hdf5Type::kHalf) {
           std::vector<Half> halves(bits.size());
           read_rows(vectors, head, row, rows, std::span(halves));
@@ -480,8 +518,7 @@ const std::string& TraceReader::content_hash() const {
 
 TraceLayer TraceReader::load_layer(std::int64_t index) const {
   const Layer& layer = state_->layers.at(static_cast<std::size_t>(index));
-  auto storage = std::make_shared<LayerStorage>();
-  storage->mapping = state_->mapping;
+  auto storage = std::make_shared<LayerStorage>(state_->mapping);
   TraceLayer loaded;
   loaded.layer = state_->layer_number(index);
   loaded.keys = state_->load(layer.keys, *storage);

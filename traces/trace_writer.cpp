@@ -1,5 +1,7 @@
 #include "traces/trace_writer.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 #include <utility>
@@ -72,6 +74,13 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
   text("tool_version", info.tool_version);
   integer("seed", info.seed);
   text("created_utc", info.created_utc);
+  if (info.synthetic) integer("synthetic", 1);
+}
+
+/// About 128 KiB a chunk, of one head: what one stream's reader asks for.
+Hdf5Layout archive_layout(std::int64_t rows, std::int64_t dim) {
+  const std::int64_t chunk_rows = std::clamp<std::int64_t>(65536 / dim, 1, rows);
+  return {.chunk = {1, chunk_rows, dim}, .gzip_level = 6};
 }
 
 }  // namespace
@@ -94,6 +103,28 @@ struct TraceWriter::State {
     return of_queries(tensor) ? info.tokens - queries.start : info.tokens;
   }
 
+  /// Takes the place of `count` rows in the data set: where to write them.
+  struct Slot {
+    std::string path;
+    std::int64_t start[3];
+    std::int64_t extent[3];
+  };
+  [[nodiscard]] Slot next_slot(std::int64_t index, LayerTensor tensor, std::int64_t head,
+                               std::size_t values) {
+    const auto found = written.find({index, tensor});
+    require(found != written.end(), "no such layer or tensor");
+    require(head >= 0 && head < heads(tensor), "no such head");
+    const std::int64_t count = static_cast<std::int64_t>(values) / info.head_dim;
+    require(count * info.head_dim == static_cast<std::int64_t>(values), "rows must be whole");
+    std::int64_t& done = found->second[static_cast<std::size_t>(head)];
+    require(done + count <= rows(tensor), "more rows than the trace has");
+    const std::int64_t layer = info.recorded_layers[static_cast<std::size_t>(index)];
+    const Slot slot{
+        layer_path(layer, tensor_name(tensor)), {head, done, 0}, {1, count, info.head_dim}};
+    done += count;
+    return slot;
+  }
+
   OutputFile output;  // outlives hdf5: the file is closed before it is removed
   Hdf5File hdf5;
   TraceInfo info;
@@ -103,8 +134,9 @@ struct TraceWriter::State {
   std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::int64_t>> written;
 };
 
-TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries queries) {
-  require(info.dtype == "f16", "dtype must be f16");
+TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries queries,
+                         Storage storage) {
+  require(info.dtype == "f16" || info.dtype == "bf16", "dtype must be f16 or bf16");
   require(info.prompt_tokens >= 1 && info.prompt_tokens < info.tokens,
           "prompt_tokens must lie in 1..tokens-1");
   require(queries.start >= 0 && queries.start <= info.prompt_tokens,
@@ -122,12 +154,21 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
     for (const LayerTensor tensor : tensors) {
       const std::string path_within = layer_path(info.recorded_layers[i], tensor_name(tensor));
+<<<<<<< HEAD
       const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor),
                                     state_->width(tensor)};
       const bool has_heads = tensor != LayerTensor::kAttentionInput;
       hdf5.create_dataset(path_within, Hdf5Type::kHalf,
                           has_heads ? std::span(shape) : std::span(shape).subspan(1));
       if (has_heads && of_queries(tensor)) {
+=======
+      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor), info.head_dim};
+      const Hdf5Layout layout =
+          storage == Storage::kArchive ? archive_layout(shape[1], shape[2]) : Hdf5Layout{};
+      const Hdf5Type type = info.dtype == "f16" ? Hdf5Type::kHalf : Hdf5Type::kUint16;
+      hdf5.create_dataset(path_within, type, shape, layout);
+      if (is_query(tensor)) {
+>>>>>>> 6fcba61 (Traces: synthesis from a real one's statistics, convert, diff, figures, and memory given back)
         hdf5.write_integer_attribute(path_within, "query_start", queries.start);
       }
       state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
@@ -156,6 +197,7 @@ void TraceWriter::write_tokens(std::span<const std::int32_t> ids, std::span<cons
 
 void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t head,
                          std::span<const Half> rows) {
+<<<<<<< HEAD
   const auto found = state_->written.find({index, tensor});
   require(found != state_->written.end(), "no such layer or tensor");
   require(head >= 0 && head < state_->heads(tensor), "no such head");
@@ -173,6 +215,37 @@ void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t he
                                std::span(start).subspan(skipped),
                                std::span(extent).subspan(skipped), rows);
   written += count;
+=======
+  require(state_->info.dtype == "f16", "halves are for f16");
+  const State::Slot slot = state_->next_slot(index, tensor, head, rows.size());
+  state_->hdf5.write_box<Half>(slot.path, slot.start, slot.extent, rows);
+}
+
+void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t head,
+                         std::span<const float> rows) {
+  const State::Slot slot = state_->next_slot(index, tensor, head, rows.size());
+  const auto check = [&](float value, bool fits) {
+    if (fits) return;
+    throw UserError(state_->hdf5.place(slot.path),
+                    std::to_string(value) + " does not fit in " + state_->info.dtype,
+                    "values that do; bf16 has the wider range");
+  };
+  if (state_->info.dtype == "f16") {
+    std::vector<Half> halves(rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      halves[i] = to_half(rows[i]);
+      check(rows[i], std::isfinite(to_float(halves[i])));
+    }
+    state_->hdf5.write_box<Half>(slot.path, slot.start, slot.extent, halves);
+    return;
+  }
+  std::vector<std::uint16_t> brain(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    brain[i] = to_bfloat16(rows[i]);
+    check(rows[i], std::isfinite(bfloat16_to_float(brain[i])));
+  }
+  state_->hdf5.write_box<std::uint16_t>(slot.path, slot.start, slot.extent, brain);
+>>>>>>> 6fcba61 (Traces: synthesis from a real one's statistics, convert, diff, figures, and memory given back)
 }
 
 void TraceWriter::write_adapter(std::int64_t index, const std::string& name,

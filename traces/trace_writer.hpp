@@ -19,6 +19,12 @@ enum class LayerTensor { kKey, kValue, kQuery, kQueryAhead, kAttentionInput };
 /// std::logic_error. The same calls give the same bytes.
 class TraceWriter {
  public:
+  /// How the vectors of the layers are stored.
+  enum class Storage {
+    kMapped,   ///< contiguous: a reader uses f16 vectors in place
+    kArchive,  ///< chunks with shuffle and gzip: an eighth smaller, read into memory
+  };
+
   /// What TraceInfo does not say of the file's shape.
   struct Queries {
     std::int64_t start = 0;        ///< position of the first query: at most prompt_tokens
@@ -26,8 +32,9 @@ class TraceWriter {
     bool attention_input = false;  ///< and attention_input, of the queries' positions
   };
 
-  /// `info` describes the file; its dtype is "f16".
-  TraceWriter(const std::string& path, const TraceInfo& info, Queries queries);
+  /// `info` describes the file.
+  TraceWriter(const std::string& path, const TraceInfo& info, Queries queries,
+              Storage storage = Storage::kMapped);
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;
   TraceWriter& operator=(const TraceWriter&) = delete;
@@ -38,9 +45,12 @@ class TraceWriter {
 
   /// Appends `rows` ([n, head_dim], row-major, any n) to the head's rows of recorded layer `index`.
   /// Keys and values start at position 0, the others at Queries::start. attention_input is of head
-  /// 0, and its rows are [n, hidden_size].
+  /// 0, and its rows are [n, hidden_size]. For dtype "f16".
   void append(std::int64_t index, LayerTensor tensor, std::int64_t head,
               std::span<const Half> rows);
+  /// The same, rounded to the file's dtype. A magnitude that does not fit is a UserError.
+  void append(std::int64_t index, LayerTensor tensor, std::int64_t head,
+              std::span<const float> rows);
 
   /// /adapter/NN/`name` of recorded layer `index`.
   void write_adapter(std::int64_t index, const std::string& name, const Adapter& adapter);

@@ -51,6 +51,14 @@ struct Half {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
+/// Rounds to nearest, ties to even; a magnitude above the largest becomes infinity, NaN stays NaN.
+[[nodiscard]] constexpr std::uint16_t to_bfloat16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
+  const std::uint32_t odd = (bits >> 16) & 1u;
+  return static_cast<std::uint16_t>((bits + 0x7fffu + odd) >> 16);
+}
+
 /// A view of half-precision rows, [heads, tokens, dim], each row contiguous, each head's rows
 /// contiguous. It owns nothing: the trace's mapping or a buffer outlives it.
 struct HalfTensor {

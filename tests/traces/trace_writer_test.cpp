@@ -140,8 +140,11 @@ TEST_F(TraceWriterTest, MisuseIsABugOfTheCaller) {
   EXPECT_THROW(write_tokens(writer, 11), std::logic_error);
   EXPECT_THROW(TraceWriter(path_, info, {9, false}), std::logic_error);
   TraceInfo brain = info;
-  brain.dtype = "bf16";
+  brain.dtype = "f32";
   EXPECT_THROW(TraceWriter(path_, brain, {8, false}), std::logic_error);
+  brain.dtype = "bf16";
+  TraceWriter of_brains(path_, brain, {8, false});
+  EXPECT_THROW(of_brains.append(0, LayerTensor::kKey, 0, row), std::logic_error);
 }
 
 TEST_F(TraceWriterTest, FullDiskLeavesNothingBehind) {

@@ -17,6 +17,10 @@ void add_record(CLI::App& program);
 void add_evaluate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
+void add_convert(CLI::App& program);
+/// Sets `exit_code` to 1 where the traces differ.
+void add_diff(CLI::App& program, int& exit_code);
+void add_synth(CLI::App& program);
 void add_adapt(CLI::App& program);
 void add_train_controller(CLI::App& program);
 void add_statistics(CLI::App& program);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/python_tool.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -38,7 +39,8 @@ Json to_json(const TraceInfo& info) {
           {"tool", info.tool},
           {"tool_version", info.tool_version},
           {"seed", info.seed},
-          {"created_utc", info.created_utc}};
+          {"created_utc", info.created_utc},
+          {"synthetic", info.synthetic}};
 }
 
 Json to_json(const LayerSummary& layer) {
@@ -81,16 +83,31 @@ void add_inspect(CLI::App& program) {
   struct Options {
     std::string trace;
     bool json = false;
+    std::string plot;
   };
   CLI::App* command =
       program.add_subcommand("inspect", "Say what a trace holds and how its attention is spread");
   auto options = std::make_shared<Options>();
   command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
   command->add_flag("--json", options->json, "Print JSON");
-  command->footer("Example:\n  kvreplay inspect traces/data/smollm2-135m-story.kvtrace.h5");
+  command
+      ->add_option(
+          "--plot", options->plot,
+          "Also draw, as PDF and PNG: values (histograms), mass (attention mass against the "
+          "budget), keys (their drift in two principal components)")
+      ->type_name("FOLDER");
+  command->footer(
+      "Example:\n"
+      "  kvreplay inspect traces/data/smollm2-135m-story-3k.kvtrace.h5 --plot figures");
   command->callback([options] {
     const TraceSummary summary = summarise(TraceReader(options->trace));
-    std::cout << (options->json ? to_json(summary).dump(2) + "\n" : to_text(summary));
+    std::cout << (options->json
+                      ? to_json(summary).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
+                      : to_text(summary));
+    if (!options->plot.empty()) {
+      const std::string arguments[] = {options->trace, options->plot};
+      run_python_tool("plot_trace.py", arguments);
+    }
   });
 }
 

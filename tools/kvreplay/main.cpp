@@ -62,6 +62,10 @@ int run(int argc, char** argv) {
   add_record(program);
   add_evaluate(program);
   add_cut(program);
+  add_convert(program);
+  int exit_code = 0;
+  add_diff(program, exit_code);
+  add_synth(program);
   add_adapt(program);
   add_train_controller(program);
   add_statistics(program);
@@ -78,7 +82,7 @@ int run(int argc, char** argv) {
   }
   std::cout.flush();
   if (!std::cout) throw UserError({"standard output", ""}, "cannot be written", "");
-  return 0;
+  return exit_code;
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "sim/replay.hpp"
 #include "sim/results.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/peak_memory.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 
 namespace kvreplay {
@@ -63,7 +64,7 @@ void run_experiment(RunOptions options) {
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   std::cerr << "kvreplay: results in " << name << " (" << std::fixed << std::setprecision(1)
-            << elapsed.count() << " s)\n";
+            << elapsed.count() << " s, peak memory " << peak_memory_bytes() / 1000000 << " MB)\n";
 }
 
 }  // namespace

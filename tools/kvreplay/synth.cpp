@@ -1,0 +1,198 @@
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "sim/base/error.hpp"
+#include "sim/base/output_file.hpp"
+#include "sim/base/progress.hpp"
+#include "tools/kvreplay/commands.hpp"
+#include "traces/synthesise.hpp"
+
+namespace kvreplay {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kEnding = ".synthetic.kvtrace.h5";
+
+Json to_json(const HeadStatistics& statistics) {
+  return {{"entropy_nats", statistics.entropy_nats},    {"top_16_mass", statistics.top_16_mass},
+          {"top_64_mass", statistics.top_64_mass},      {"top_256_mass", statistics.top_256_mass},
+          {"first_16_mass", statistics.first_16_mass},  {"last_64_mass", statistics.last_64_mass},
+          {"top_64_overlap", statistics.top_64_overlap}};
+}
+
+Json to_json(const SynthesisReport& report) {
+  Json json = {{"source", std::filesystem::path(report.source).filename().string()},
+               {"source_sha256", report.source_sha256},
+               {"measured_steps", report.measured_steps},
+               {"keys", Json::array()},
+               {"heads", Json::array()}};
+  for (const KeyFit& keys : report.keys) {
+    json["keys"].push_back({{"layer", keys.layer},
+                            {"kv_head", keys.kv_head},
+                            {"clusters", keys.clusters},
+                            {"between_share", keys.between_share},
+                            {"stay", keys.stay},
+                            {"drift_share", keys.drift_share},
+                            {"splits_per_1000_tokens", keys.splits_per_1000_tokens}});
+  }
+  for (const HeadFit& head : report.heads) {
+    json["heads"].push_back({{"layer", head.layer},
+                             {"kv_head", head.kv_head},
+                             {"query_head", head.query_head},
+                             {"recorded", to_json(head.recorded)},
+                             {"synthetic", to_json(head.synthetic)}});
+  }
+  return json;
+}
+
+struct SynthOptions {
+  std::string out;
+  std::string like = KVREPLAY_SOURCE_DIR "/traces/data/smollm2-135m-story-3k.kvtrace.h5";
+  std::optional<std::int64_t> tokens;
+  std::string report;
+  SynthesisOptions synthesis;
+};
+
+void check_name(const std::string& out) {
+  if (out.size() > kEnding.size() && out.ends_with(kEnding)) return;
+  throw UserError({out, ""}, "is no name for a synthetic trace",
+                  "NAME" + std::string(kEnding) + ": the name says what it is");
+}
+
+/// Rather before the fit than after an hour of writing.
+void check_space(const std::string& out, std::int64_t bytes) {
+  const std::filesystem::path folder = std::filesystem::absolute(out).parent_path();
+  std::error_code code;
+  const std::filesystem::space_info space = std::filesystem::space(folder, code);
+  if (!code && space.available < static_cast<std::uintmax_t>(bytes)) {
+    throw UserError({out, ""}, "would take " + std::to_string(bytes) + " bytes",
+                    "up to the " + std::to_string(space.available) + " free ones");
+  }
+}
+
+void synthesise(SynthOptions options) {
+  check_name(options.out);
+  SynthesisOptions& wanted = options.synthesis;
+  const TraceReader source(options.like);
+  if (options.tokens) {
+    const std::int64_t steps = wanted.decode_steps.value_or(source.info().decode_steps());
+    wanted.decode_steps = steps;
+    if (*options.tokens <= steps) {
+      throw UserError({"synth", "--tokens"}, "found " + std::to_string(*options.tokens),
+                      "more than the " + std::to_string(steps) + " decode steps");
+    }
+    wanted.prompt_tokens = *options.tokens - steps;
+  }
+  if (wanted.threads == 0) {
+    wanted.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  }
+  std::optional<Progress> progress(std::in_place, "fit", Synthesiser::fit_work(source, wanted));
+  const Synthesiser synthesiser(source, wanted, &*progress);
+  check_space(options.out, synthesiser.file_bytes());
+  progress.emplace("write", synthesiser.write_work());
+  synthesiser.write(options.out, &*progress);
+  progress.reset();
+  if (!options.report.empty()) {
+    write_text_file(options.report, to_json(synthesiser.report()).dump(2) + "\n");
+  }
+  std::cout << to_text(synthesiser.report());
+  std::cerr << "kvreplay: wrote " << options.out << " ("
+            << std::filesystem::file_size(options.out) / 1000000 << " MB)\n";
+}
+
+}  // namespace
+
+void add_synth(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "synth", "Make a synthetic trace of any shape and length from a real one's statistics");
+  auto options = std::make_shared<SynthOptions>();
+  SynthesisOptions& wanted = options->synthesis;
+  command
+      ->add_option("OUT", options->out,
+                   "The trace to write: a name that ends in " + std::string(kEnding))
+      ->required()
+      ->check(CLI::NonexistentPath)
+      ->type_name("");
+  command
+      ->add_option("--like", options->like,
+                   "The real trace to learn from (default: the story in traces/data)")
+      ->type_name("TRACE");
+  command
+      ->add_option("--like-layers", wanted.like_layers,
+                   "Its layers to learn from, by the model's numbers (default: all)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("N,N");
+  const auto integer = [&](const char* name, auto& value, std::int64_t least, const char* help) {
+    command->add_option(name, value, help)
+        ->check(CLI::Range(least, std::int64_t{1} << 31))
+        ->type_name("N");
+  };
+  integer("--layers", wanted.layers, 1, "Layers, numbered from 0 (default: those learnt from)");
+  integer("--query-heads", wanted.query_heads, 1,
+          "Query heads a layer, a multiple of the KV heads (default: as many a KV head as learnt)");
+  integer("--kv-heads", wanted.kv_heads, 1, "KV heads a layer (default: the real trace's)");
+  integer("--head-dim", wanted.head_dim, 2, "Length of a vector, even (default: the real trace's)");
+  integer("--prompt", wanted.prompt_tokens, 1, "Prompt tokens (default: the real trace's)");
+  integer("--steps", wanted.decode_steps, 1, "Decode steps (default: the real trace's)");
+  CLI::Option* tokens = command->add_option("--tokens", options->tokens,
+                                            "Prompt and decode steps together, in place of "
+                                            "--prompt");
+  tokens->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 31))->type_name("N");
+  tokens->excludes(command->get_option("--prompt"));
+  command
+      ->add_option("--query-window", wanted.query_window,
+                   "Prompt positions before the first step that have queries")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--dtype", wanted.dtype, "How vectors are stored (default: the real trace's)")
+      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->type_name("f16|bf16");
+  command
+      ->add_option("--clusters", wanted.clusters,
+                   "Clusters of keys of each KV head (default: as many as pay, 8 to 64)")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command
+      ->add_option("--drift", wanted.drift,
+                   "How far clusters wander, as a multiple of what was learnt")
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("X")
+      ->capture_default_str();
+  command
+      ->add_option("--splits", wanted.splits_per_1000_tokens,
+                   "Clusters that split in 1,000 tokens (default: as learnt)")
+      ->check(CLI::Range(0.0, 1000.0))
+      ->type_name("X");
+  command->add_option("--seed", wanted.seed, "Of everything random")
+      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--threads", wanted.threads, "Threads; the trace does not depend on it")
+      ->check(CLI::Range(1, 1024))
+      ->default_str("all processors")
+      ->type_name("N");
+  wanted.threads = 0;
+  command
+      ->add_option("--report", options->report,
+                   "Also write the comparison of real and synthetic heads; "
+                   "tools/plot_synthesis.py draws it")
+      ->type_name("FILE.json");
+  command->footer(
+      "Examples:\n"
+      "  kvreplay synth small.synthetic.kvtrace.h5\n"
+      "  kvreplay synth llama-128k.synthetic.kvtrace.h5 --layers 32 --kv-heads 8 --query-heads 32 "
+      "\\\n      --head-dim 128 --tokens 131072 --steps 64 --report fit.json");
+  command->callback([options] { synthesise(*options); });
+}
+
+}  // namespace kvreplay

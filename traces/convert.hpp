@@ -1,0 +1,25 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "traces/trace.hpp"
+#include "traces/trace_writer.hpp"
+
+namespace kvreplay {
+
+/// What to change; what is left out stays as it is.
+struct ConvertOptions {
+  std::optional<std::string> dtype = std::nullopt;      ///< "f16" or "bf16"
+  std::optional<std::string> key_state = std::nullopt;  ///< "post_rope" or "pre_rope"
+  TraceWriter::Storage storage = TraceWriter::Storage::kMapped;
+};
+
+/// Writes the same trace to `out`, stored differently. Keys, queries and look-ahead queries are
+/// turned by their positions (rope_theta, rope_pairs), values never; adapters stay as they are.
+/// `attention_input` is not kept. UserError: scaled RoPE where rotation is asked for, adapters made
+/// of keys in the other state, a value that the new dtype cannot hold.
+void convert_trace(const TraceReader& source, const ConvertOptions& options,
+                   const std::string& out);
+
+}  // namespace kvreplay
