@@ -1,7 +1,5 @@
 """How every figure of kvreplay looks: fonts, sizes, colours, markers, and how it is saved."""
 
-import itertools
-
 import matplotlib
 
 matplotlib.use("Agg")
@@ -46,10 +44,11 @@ plt.rcParams.update({
 
 
 def series_styles(names):
-    """A colour and marker for each name: the same in every panel of a figure."""
-    pairs = itertools.cycle(zip(COLOURS, MARKERS))
-    return {name: {"color": colour, "marker": marker}
-            for name, (colour, marker) in zip(names, pairs)}
+    """A colour and marker for each name: the same in every panel, 49 different pairs."""
+    count = len(COLOURS)
+    return {name: {"color": COLOURS[place % count],
+                   "marker": MARKERS[(place + place // count) % count]}
+            for place, name in enumerate(names)}
 
 
 def legend_below(figure, handles):

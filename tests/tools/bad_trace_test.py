@@ -54,6 +54,8 @@ DAMAGE = {
     "query heads not a multiple of KV heads": (attribute("query_heads", 7), ["query_heads", "7"]),
     "no KV heads": (attribute("kv_heads", 0), ["kv_heads", "0"]),
     "negative size": (attribute("tokens", -5), ["tokens", "-5"]),
+    "a scale of the wrong unit": (attribute("softmax_scale", 1e9), ["softmax_scale", "1e+09"]),
+    "neither synthetic nor not": (attribute("synthetic", 2), ["synthetic", "2"]),
     "nothing to decode": (attribute("prompt_tokens", PROMPT + DECODE), ["prompt_tokens"]),
     "a layer that the model lacks": (attribute("recorded_layers", [12, 99]),
                                      ["recorded_layers", "99"]),
@@ -92,6 +94,25 @@ class BadTrace(ProgramTest):
         with h5py.File(trace, "r+") as file:
             file["layer/24/value"][2, 71, 33] = numpy.nan
         self.refuses(["verify", trace], ["one-nan.kvtrace.h5", "/layer/24/value", "[2, 71, 33]"])
+
+    def test_control_characters_are_shown_escaped(self):
+        trace = self.folder / "steering.kvtrace.h5"
+        shutil.copy(self.sound, trace)
+        with h5py.File(trace, "r+") as file:
+            file.attrs["model"] = "red \x1b[31m\n"
+        shown = self.succeed("inspect", trace)
+        self.assertIn("red \\x1b[31m\\n", shown)
+        self.assertNotIn("\x1b", shown)
+        trace.unlink()
+
+    def test_a_replay_refuses_keys_before_rope(self):
+        trace = self.folder / "pre.kvtrace.h5"
+        shutil.copy(self.sound, trace)
+        with h5py.File(trace, "r+") as file:
+            file.attrs["key_state"] = "pre_rope"
+        self.refuses(["run", "first", "--set", f"trace={trace}", "--out", "results"],
+                     ["pre.kvtrace.h5", "key_state", "kvreplay convert"])
+        trace.unlink()
 
     def test_truncated(self):
         trace = self.folder / "truncated.kvtrace.h5"

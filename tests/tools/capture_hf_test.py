@@ -120,8 +120,8 @@ class CaptureTest(ProgramTest):
         self.assertIn("compared [0, 2]", self.python("-c", COMPARE, self.model, trace, 8e-3))
 
     def test_mistakes(self):
-        for options, says in ((("--layers", "4"), "0 to 3"), (("--layers", "x"), "0 to 3"),
-                              (("--steps", 31), "120 tokens")):
+        for options, says in ((("--layers", "4"), "0 to 3"),
+                              (("--steps", STEPS + 1), "120 tokens")):
             with self.subTest(options):
                 trace, said = self.capture("bad.kvtrace.h5", *options, code=2)
                 self.assertIn(says, said)

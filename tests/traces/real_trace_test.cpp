@@ -21,6 +21,7 @@ using testing::HasSubstr;
 
 const std::filesystem::path kData = std::filesystem::path(KVREPLAY_SOURCE_DIR) / "traces/data";
 const std::string kShipped = (kData / "smollm2-135m-story-3k.kvtrace.h5").string();
+const std::string kDialogue = (kData / "smollm2-135m-dialogue-6k.kvtrace.h5").string();
 
 /// A full recording, which the repository does not hold: in $KVREPLAY_FULL_TRACES, or in a folder
 /// shared/data beside the repository. Empty when there is none.
@@ -50,11 +51,30 @@ TEST(ShippedTraceTest, IsSound) {
   EXPECT_LE(std::filesystem::file_size(kShipped), 8U << 20);
 }
 
+TEST(ShippedTraceTest, TheDialogue) {
+  const TraceReader trace(kDialogue);
+  trace.verify();
+  EXPECT_FALSE(trace.synthetic());
+  EXPECT_THAT(trace.info().recorded_layers, ElementsAre(18));
+  EXPECT_EQ(trace.info().prompt_tokens, 6144);
+  EXPECT_EQ(trace.info().tokens, 6400);
+  EXPECT_THAT(trace.info().text_source, HasSubstr("Pinero"));
+  EXPECT_THAT(trace.adapter_names(0), ElementsAre("head_pca", "joint_lowrank"));
+  EXPECT_LE(std::filesystem::file_size(kDialogue), 7U << 20);
+  const TraceSummary summary = summarise(trace);
+  EXPECT_NEAR(summary.perplexity, 14.94, 0.005);
+  const AttentionSummary attention = summary.layers[0].attention.value();
+  EXPECT_NEAR(attention.entropy_nats, 2.02, 0.005);
+  EXPECT_NEAR(attention.top_64_mass, 0.960, 0.0005);
+  EXPECT_NEAR(attention.first_16_mass, 0.486, 0.0005);
+}
+
 TEST(ShippedTraceTest, IsTheOneThatItsReadmeDescribes) {
   std::ifstream stream(kData / "README.md");
   std::ostringstream readme;
   readme << stream.rdbuf();
   EXPECT_THAT(readme.str(), HasSubstr(TraceReader(kShipped).content_hash()));
+  EXPECT_THAT(readme.str(), HasSubstr(TraceReader(kDialogue).content_hash()));
 }
 
 /// The figures of traces/data/README.md.
@@ -85,6 +105,15 @@ TEST(FullTraceTest, TheShippedTraceIsItsCut) {
   const std::string cut = folder.file("cut.kvtrace.h5");
   cut_trace(TraceReader(full), {.layers = {12, 24}, .decode_tokens = 256}, cut);
   EXPECT_EQ(sha256_file(cut), sha256_file(kShipped));
+}
+
+TEST(FullTraceTest, TheDialogueIsItsCut) {
+  const std::string full = full_trace("smollm2-135m-dialogue-8k.kvtrace.h5");
+  if (full.empty()) GTEST_SKIP() << "the full recording is absent: set KVREPLAY_FULL_TRACES";
+  const TemporaryFolder folder;
+  const std::string cut = folder.file("cut.kvtrace.h5");
+  cut_trace(TraceReader(full), {.layers = {18}, .decode_tokens = 256}, cut);
+  EXPECT_EQ(sha256_file(cut), sha256_file(kDialogue));
 }
 
 TEST(FullTraceTest, VerifiesAndKeepsItsPerplexity) {

@@ -10,6 +10,7 @@
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 #include "traces/convert.hpp"
+#include "traces/cut.hpp"
 #include "traces/vector_model.hpp"
 
 namespace kvreplay {
@@ -23,15 +24,21 @@ const std::string kShipped = KVREPLAY_SOURCE_DIR "/traces/data/smollm2-135m-stor
 
 class SynthesiseTest : public testing::Test {
  protected:
+  SynthesiseTest() {
+    cut_trace(TraceReader(kShipped), {.window_start = 2048, .decode_tokens = 64}, source_);
+  }
+
   /// Writes it and checks every value.
   [[nodiscard]] TraceReader make(const SynthesisOptions& options, const std::string& name) const {
-    const Synthesiser synthesiser(TraceReader(kShipped), options);
+    const Synthesiser synthesiser(TraceReader(source_), options);
     synthesiser.write(folder_.file(name));
     TraceReader made(folder_.file(name));
     made.verify();
     return made;
   }
   TemporaryFolder folder_;
+  std::string source_ =
+      folder_.file("source.kvtrace.h5");  ///< 1,024 + 64 tokens of the shipped one
 };
 
 TEST(VectorModelTest, NearNormalHasMeanZeroAndVarianceOne) {
@@ -111,7 +118,7 @@ TEST_F(SynthesiseTest, EverySizeCanBeChosen) {
   EXPECT_EQ(made.query_start(2), 1490);
   EXPECT_THAT(info.model, HasSubstr("synthetic"));
   EXPECT_THAT(info.text_source,
-              AllOf(HasSubstr("synthetic"), HasSubstr(TraceReader(kShipped).content_hash())));
+              AllOf(HasSubstr("synthetic"), HasSubstr(TraceReader(source_).content_hash())));
 }
 
 TEST_F(SynthesiseTest, SameBytesOnAnyNumberOfThreads) {
@@ -175,8 +182,8 @@ TEST_F(SynthesiseTest, ClustersMoveAndSplit) {
   drifting.drift = 1;
   SynthesisOptions splitting = still;
   splitting.splits_per_1000_tokens = 20;
-  const Synthesiser one(TraceReader(kShipped), still);
-  const Synthesiser two(TraceReader(kShipped), drifting);
+  const Synthesiser one(TraceReader(source_), still);
+  const Synthesiser two(TraceReader(source_), drifting);
   EXPECT_EQ(one.report().keys[0].clusters, 12);
   EXPECT_EQ(one.report().keys[0].drift_share, 0);
   EXPECT_GT(two.report().keys[0].drift_share, 0.01);
@@ -190,7 +197,7 @@ TEST_F(SynthesiseTest, ClustersMoveAndSplit) {
 TEST_F(SynthesiseTest, LearnsFromKeysBeforeRopeToo) {
   const std::string cut = folder_.file("bare.kvtrace.h5");
   const SynthesisOptions options{.like_layers = {12}, .prompt_tokens = 300, .decode_steps = 4};
-  const Synthesiser synthesiser(TraceReader(kShipped), options);
+  const Synthesiser synthesiser(TraceReader(source_), options);
   synthesiser.write(cut);  // a synthetic trace has no adapters, which would keep their state
   convert_trace(TraceReader(cut), {.key_state = "pre_rope"}, folder_.file("pre.kvtrace.h5"));
   const Synthesiser after(TraceReader(cut), {});

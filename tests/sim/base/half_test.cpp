@@ -106,5 +106,20 @@ TEST(HalfTensorTest, Views) {
   EXPECT_EQ(second.row(0, 2), tensor.row(1, 2));
 }
 
+TEST(Bfloat16Test, RoundsToNearestTiesToEven) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = bfloat16_to_float(static_cast<std::uint16_t>(bits));
+    if (!std::isnan(value)) {
+      ASSERT_EQ(to_bfloat16(value), bits);
+    }
+  }
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f807fffu)), 0x3f80);
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f808000u)), 0x3f80);
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f808001u)), 0x3f81);
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x3f818000u)), 0x3f82);
+  EXPECT_EQ(to_bfloat16(std::bit_cast<float>(0x7f7fffffu)), 0x7f80);
+  EXPECT_TRUE(std::isnan(bfloat16_to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));
+}
+
 }  // namespace
 }  // namespace kvreplay
