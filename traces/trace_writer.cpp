@@ -78,9 +78,14 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
 }
 
 /// About 128 KiB a chunk, of one head: what one stream's reader asks for.
-Hdf5Layout archive_layout(std::int64_t rows, std::int64_t dim) {
-  const std::int64_t chunk_rows = std::clamp<std::int64_t>(65536 / dim, 1, rows);
-  return {.chunk = {1, chunk_rows, dim}, .gzip_level = 6};
+Hdf5Layout archive_layout(std::span<const std::int64_t> shape) {
+  Hdf5Layout layout;
+  layout.chunk.assign(shape.size(), 1);
+  layout.chunk.back() = shape.back();
+  const std::int64_t rows = shape[shape.size() - 2];
+  layout.chunk[shape.size() - 2] = std::clamp<std::int64_t>(65536 / shape.back(), 1, rows);
+  layout.gzip_level = 6;
+  return layout;
 }
 
 }  // namespace
@@ -106,21 +111,25 @@ struct TraceWriter::State {
   /// Takes the place of `count` rows in the data set: where to write them.
   struct Slot {
     std::string path;
-    std::int64_t start[3];
-    std::int64_t extent[3];
+    std::vector<std::int64_t> start;
+    std::vector<std::int64_t> extent;
   };
   [[nodiscard]] Slot next_slot(std::int64_t index, LayerTensor tensor, std::int64_t head,
                                std::size_t values) {
     const auto found = written.find({index, tensor});
     require(found != written.end(), "no such layer or tensor");
     require(head >= 0 && head < heads(tensor), "no such head");
-    const std::int64_t count = static_cast<std::int64_t>(values) / info.head_dim;
-    require(count * info.head_dim == static_cast<std::int64_t>(values), "rows must be whole");
+    const std::int64_t dim = width(tensor);
+    const std::int64_t count = static_cast<std::int64_t>(values) / dim;
+    require(count * dim == static_cast<std::int64_t>(values), "rows must be whole");
     std::int64_t& done = found->second[static_cast<std::size_t>(head)];
     require(done + count <= rows(tensor), "more rows than the trace has");
     const std::int64_t layer = info.recorded_layers[static_cast<std::size_t>(index)];
-    const Slot slot{
-        layer_path(layer, tensor_name(tensor)), {head, done, 0}, {1, count, info.head_dim}};
+    Slot slot{layer_path(layer, tensor_name(tensor)), {head, done, 0}, {1, count, dim}};
+    if (tensor == LayerTensor::kAttentionInput) {
+      slot.start.erase(slot.start.begin());
+      slot.extent.erase(slot.extent.begin());
+    }
     done += count;
     return slot;
   }
@@ -154,21 +163,14 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
     for (const LayerTensor tensor : tensors) {
       const std::string path_within = layer_path(info.recorded_layers[i], tensor_name(tensor));
-<<<<<<< HEAD
-      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor),
-                                    state_->width(tensor)};
+      const std::int64_t extents[] = {state_->heads(tensor), state_->rows(tensor),
+                                      state_->width(tensor)};
       const bool has_heads = tensor != LayerTensor::kAttentionInput;
-      hdf5.create_dataset(path_within, Hdf5Type::kHalf,
-                          has_heads ? std::span(shape) : std::span(shape).subspan(1));
-      if (has_heads && of_queries(tensor)) {
-=======
-      const std::int64_t shape[] = {state_->heads(tensor), state_->rows(tensor), info.head_dim};
-      const Hdf5Layout layout =
-          storage == Storage::kArchive ? archive_layout(shape[1], shape[2]) : Hdf5Layout{};
+      const std::span<const std::int64_t> shape = std::span(extents).subspan(has_heads ? 0 : 1);
+      const Hdf5Layout layout = storage == Storage::kArchive ? archive_layout(shape) : Hdf5Layout{};
       const Hdf5Type type = info.dtype == "f16" ? Hdf5Type::kHalf : Hdf5Type::kUint16;
       hdf5.create_dataset(path_within, type, shape, layout);
-      if (is_query(tensor)) {
->>>>>>> 6fcba61 (Traces: synthesis from a real one's statistics, convert, diff, figures, and memory given back)
+      if (has_heads && of_queries(tensor)) {
         hdf5.write_integer_attribute(path_within, "query_start", queries.start);
       }
       state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
@@ -197,25 +199,6 @@ void TraceWriter::write_tokens(std::span<const std::int32_t> ids, std::span<cons
 
 void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t head,
                          std::span<const Half> rows) {
-<<<<<<< HEAD
-  const auto found = state_->written.find({index, tensor});
-  require(found != state_->written.end(), "no such layer or tensor");
-  require(head >= 0 && head < state_->heads(tensor), "no such head");
-  const std::int64_t dim = state_->width(tensor);
-  const auto count = static_cast<std::int64_t>(rows.size()) / dim;
-  require(count * dim == static_cast<std::int64_t>(rows.size()), "rows must be whole");
-  std::int64_t& written = found->second[static_cast<std::size_t>(head)];
-  require(written + count <= state_->rows(tensor), "more rows than the trace has");
-
-  const auto layer = state_->info.recorded_layers[static_cast<std::size_t>(index)];
-  const std::int64_t start[] = {head, written, 0};
-  const std::int64_t extent[] = {1, count, dim};
-  const std::size_t skipped = tensor == LayerTensor::kAttentionInput ? 1 : 0;
-  state_->hdf5.write_box<Half>(layer_path(layer, tensor_name(tensor)),
-                               std::span(start).subspan(skipped),
-                               std::span(extent).subspan(skipped), rows);
-  written += count;
-=======
   require(state_->info.dtype == "f16", "halves are for f16");
   const State::Slot slot = state_->next_slot(index, tensor, head, rows.size());
   state_->hdf5.write_box<Half>(slot.path, slot.start, slot.extent, rows);
@@ -245,7 +228,6 @@ void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t he
     check(rows[i], std::isfinite(bfloat16_to_float(brain[i])));
   }
   state_->hdf5.write_box<std::uint16_t>(slot.path, slot.start, slot.extent, brain);
->>>>>>> 6fcba61 (Traces: synthesis from a real one's statistics, convert, diff, figures, and memory given back)
 }
 
 void TraceWriter::write_adapter(std::int64_t index, const std::string& name,

@@ -57,7 +57,8 @@ class LargeTraceTest(ProgramTest):
 
         result = subprocess.run(
             [PROGRAM, "run", "first", "--set", f"trace={trace}", "--set",
-             "system=streaming_llm", "--threads", "1", "--out", "results", "--format", "csv"],
+             "system=streaming_llm", "--set", "warm_up_steps=0", "--threads", "1", "--out",
+             "results", "--format", "csv"],
             cwd=self.folder, capture_output=True, text=True, check=False, preexec_fn=limit)
         self.assertEqual(result.returncode, 0, result.stderr)
         peak = re.search(r"peak memory (\d+) MB", result.stderr)
