@@ -387,7 +387,7 @@ void know_future(Cache& cache, const AccessLog& log, const LayerLog& layer, cons
 
 /// What the oracle with the cache's capacity would have found.
 void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>& cache,
-               const KvShape& target, LayerPlan& plan) {
+               const KvShape& target, OracleBounds& bounds, LayerPlan& plan) {
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   const Cache::Context context{
       .streams = std::ssize(streams),
@@ -397,15 +397,18 @@ void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>&
     plan.best_hit_bytes = plan.hit_bytes;
     return;
   }
-  const std::unique_ptr<Cache> oracle = oracle_for(cache, plan.cache_bytes, context);
-  know_future(*oracle, log, layer, target);
-  HitCounter counter(streams, *oracle);
-  walk(streams, log.steps, counter);
-  plan.best_hit_bytes = std::move(counter.hit_bytes_by_step);
+  const OracleCapacity capacity = oracle_capacity(cache, plan.cache_bytes);
+  plan.best_hit_bytes = bounds.get(layer.layer, capacity, [&] {
+    const std::unique_ptr<Cache> oracle = oracle_with(capacity, context);
+    know_future(*oracle, log, layer, target);
+    HitCounter counter(streams, *oracle);
+    walk(streams, log.steps, counter);
+    return std::move(counter.hit_bytes_by_step);
+  });
 }
 
 LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
-                      const KvShape& target) {
+                      const KvShape& target, OracleBounds& bounds) {
   if (layer.dense) return place_dense(log, layer, target);
   LayerPlan plan;
   plan.recorded_layer = layer.layer;
@@ -433,7 +436,7 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
     plan.cache_reads.resize(static_cast<std::size_t>(plan.cache_read_begin.back()));
   }
   add_compute(streams, log.steps, plan);
-  add_bound(log, layer, spec.cache, target, plan);
+  add_bound(log, layer, spec.cache, target, bounds, plan);
   return plan;
 }
 
@@ -489,11 +492,25 @@ std::span<const Extent> LayerPlan::cache_reads_at(std::int64_t step) const {
   return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
 }
 
-IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target) {
+const OracleBounds::HitBytes& OracleBounds::get(std::int64_t layer, const OracleCapacity& capacity,
+                                                const std::function<HitBytes()>& compute) {
+  Bound* bound = nullptr;
+  {
+    const std::lock_guard guard(mutex_);
+    bound = &bounds_[{layer, capacity}];
+  }
+  std::call_once(bound->once, [&] { bound->hit_bytes = compute(); });
+  return bound->hit_bytes;
+}
+
+IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
+             OracleBounds* bounds) {
   check(log, target);
+  OracleBounds own;
+  if (bounds == nullptr) bounds = &own;
   IoPlan plan{log.system, target, log.prompt_tokens, log.steps, {}};
   for (const LayerLog& layer : log.layers) {
-    plan.layers.push_back(place_layer(log, layer, spec, target));
+    plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
   }
   return plan;
 }

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/access_log.hpp"
 #include "policies/cache/cache.hpp"
+#include "policies/cache/oracle.hpp"
 #include "policies/layout/layout.hpp"
 #include "sim/base/extent.hpp"
 
@@ -91,6 +96,24 @@ struct IoPlan {
   std::vector<LayerPlan> layers;
 };
 
+/// What the oracle would have hit, by layer and capacity, of one access log and shape. Plans that
+/// differ in the kind of cache or the layout share it. Thread-safe.
+class OracleBounds {
+ public:
+  using HitBytes = std::vector<std::int64_t>;  ///< by step
+  /// Computes it where it is not known.
+  const HitBytes& get(std::int64_t layer, const OracleCapacity& capacity,
+                      const std::function<HitBytes()>& compute);
+
+ private:
+  struct Bound {
+    std::once_flag once;
+    HitBytes hit_bytes;
+  };
+  std::mutex mutex_;
+  std::map<std::pair<std::int64_t, OracleCapacity>, Bound> bounds_;
+};
+
 /// Stage 2: replays an access log through a cache and a layout, for a model of the given shape: KV
 /// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
 /// target's.
@@ -98,7 +121,10 @@ struct IoPlan {
 /// Within a step the groups asked for come first, streams and groups ascending, then the step's
 /// events in the order of streams. A group that a kLoaded event names is asked for too, unless the
 /// step has read or made it already: what a step has in hand it reads once.
-[[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target);
+///
+/// `bounds` remembers LayerPlan::best_hit_bytes for further plans of the same log and shape.
+[[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
+                           OracleBounds* bounds = nullptr);
 
 /// One access of a layer's cache, with the step that it belongs to.
 struct TimedAccess {

@@ -2,17 +2,18 @@
 
 namespace kvreplay {
 
-std::unique_ptr<Cache> oracle_for(const Chosen<Cache>& cache, std::int64_t held_bytes,
-                                  const Cache::Context& context) {
+OracleCapacity oracle_capacity(const Chosen<Cache>& cache, std::int64_t held_bytes) {
+  const Arguments& own = cache.arguments();
+  if (!own.all().contains("capacity_groups")) return {.bytes = held_bytes};
+  return {own.integer("capacity_groups"), own.integer("capacity_bytes")};  // capacity_and()
+}
+
+std::unique_ptr<Cache> oracle_with(const OracleCapacity& capacity, const Cache::Context& context) {
   const Part<Cache>& belady = Registry<Cache>::instance().find("belady", {});
-  const auto& own = cache.arguments().all();
-  const bool limited = own.contains("capacity_groups");  // and bytes: capacity_and()
   Arguments arguments = Arguments::defaults(belady.parameters, {});
   for (const Parameter& parameter : belady.parameters) {
-    const bool in_groups = parameter.name == "capacity_groups";
-    if (!in_groups && parameter.name != "capacity_bytes") continue;
-    const Value held = in_groups ? std::int64_t{0} : held_bytes;
-    arguments.set(parameter, {limited ? own.find(parameter.name)->second.value : held, "", false});
+    if (parameter.name == "capacity_groups") arguments.set(parameter, {capacity.groups, "", false});
+    if (parameter.name == "capacity_bytes") arguments.set(parameter, {capacity.bytes, "", false});
   }
   return belady.make(arguments, context);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
 
@@ -7,9 +8,17 @@
 
 namespace kvreplay {
 
-/// What bounds the hit rate of `cache`: belady with the same capacity or, where `cache` has no
-/// limit of its own, with that of the `held_bytes` > 0 that it held at most.
-[[nodiscard]] std::unique_ptr<Cache> oracle_for(const Chosen<Cache>& cache, std::int64_t held_bytes,
-                                                const Cache::Context& context);
+/// The capacity that bounds the hit rate of `cache`: its own or, where it has no limit of its own,
+/// the `held_bytes` > 0 that it held at most. One of the two is 0: the other counts.
+struct OracleCapacity {
+  std::int64_t groups = 0;
+  std::int64_t bytes = 0;
+  friend auto operator<=>(const OracleCapacity&, const OracleCapacity&) = default;
+};
+[[nodiscard]] OracleCapacity oracle_capacity(const Chosen<Cache>& cache, std::int64_t held_bytes);
+
+/// belady with that capacity.
+[[nodiscard]] std::unique_ptr<Cache> oracle_with(const OracleCapacity& capacity,
+                                                 const Cache::Context& context);
 
 }  // namespace kvreplay
