@@ -234,21 +234,31 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
+CellValue setting_value(const std::optional<Value>& value) {
+  if (!value) return kNone;
+  if (const auto* integer = std::get_if<std::int64_t>(&*value)) return *integer;
+  if (const auto* real = std::get_if<double>(&*value)) return *real;
+  return to_text(*value);
+}
+
 template <typename Row>
-std::string csv_text(std::span<const Column<Row>> columns, std::span<const Row> rows) {
-  std::string text;
-  const auto add_line = [&](auto&& field) {
-    for (std::size_t i = 0; i < columns.size(); ++i) {
-      if (i > 0) text += ',';
-      text += csv_field(field(columns[i]));
-    }
-    text += '\n';
-  };
-  add_line([](const Column<Row>& column) { return column.name; });
-  for (const Row& row : rows) {
-    add_line([&](const Column<Row>& column) { return exact_text(column.value(row)); });
+ResultTable table_of(std::span<const Column<Row>> columns, std::span<const Row> rows) {
+  ResultTable table;
+  // A swept key has no place of its own among the columns: it goes with the system.
+  for (const Column<Row>& column : columns) {
+    table.columns.push_back({column.name, column.table_decimals});
+    if (column.name != "system" || rows.empty()) continue;
+    for (const auto& [name, value] : rows.front().settings) table.columns.push_back({name, 3});
   }
-  return text;
+  for (const Row& row : rows) {
+    std::vector<CellValue>& values = table.rows.emplace_back();
+    for (const Column<Row>& column : columns) {
+      values.push_back(column.value(row));
+      if (column.name != "system") continue;
+      for (const auto& [name, value] : row.settings) values.push_back(setting_value(value));
+    }
+  }
+  return table;
 }
 
 ordered_json json_value(const CellValue& value) {
@@ -299,62 +309,94 @@ std::span<const Column<LayerQuality>> quality_columns() {
   return columns;
 }
 
-std::string results_table(std::span<const CellResult> cells) {
-  if (cells.empty()) return "";
+ResultTable result_rows(std::span<const CellResult> cells) {
+  return table_of(result_columns(), cells);
+}
+
+ResultTable quality_rows(std::span<const LayerQuality> layers) {
+  return table_of(quality_columns(), layers);
+}
+
+std::string table_text(const ResultTable& table) {
+  if (table.rows.empty()) return "";
   std::string text;
   for (const CellResult& cell : cells) {
     const std::string line = "SYNTHETIC trace, generated and not recorded: " + cell.trace + '\n';
     if (cell.synthetic && text.find(line) == std::string::npos) text += line;
   }
   std::vector<TableColumn> shown;
-  for (const Column<CellResult>& column : result_columns()) {
-    if (column.table_decimals < 0) continue;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (table.columns[i].decimals < 0) continue;
     TableColumn& made = shown.emplace_back();
-    made.name = column.name;
-    for (const CellResult& cell : cells) {
-      const CellValue value = column.value(cell);
-      made.is_text = std::holds_alternative<std::string>(value);
-      made.cells.push_back(rounded_text(value, column.table_decimals));
+    made.name = table.columns[i].name;
+    for (const std::vector<CellValue>& row : table.rows) {
+      made.is_text |= std::holds_alternative<std::string>(row[i]);
+      made.cells.push_back(rounded_text(row[i], table.columns[i].decimals));
     }
-    if (cells.size() == 1 || !made.is_constant()) continue;
+    if (table.rows.size() == 1 || !made.is_constant()) continue;
     text += made.name + ": " + made.cells.front() + '\n';
     shown.pop_back();
   }
   if (!text.empty()) text += '\n';
 
+  std::vector<std::size_t> widths;
+  for (const TableColumn& column : shown) widths.push_back(column.width());
   const auto add_line = [&](auto&& cell) {
     std::string line;
-    for (const TableColumn& column : shown) {
+    for (std::size_t i = 0; i < shown.size(); ++i) {
       if (!line.empty()) line += "  ";
-      line += padded(cell(column), column.width(), column.is_text);
+      line += padded(cell(shown[i]), widths[i], shown[i].is_text);
     }
     text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
   };
   add_line([](const TableColumn& column) { return column.name; });
-  for (std::size_t row = 0; row < cells.size(); ++row) {
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
     add_line([&](const TableColumn& column) { return column.cells[row]; });
   }
   return text;
 }
 
-std::string results_csv(std::span<const CellResult> cells) {
-  return csv_text(result_columns(), cells);
+std::string csv_text(const ResultTable& table) {
+  std::string text;
+  const auto add_field = [&](std::size_t column, const std::string& field) {
+    if (column > 0) text += ',';
+    text += csv_field(field);
+  };
+  for (std::size_t i = 0; i < table.columns.size(); ++i) add_field(i, table.columns[i].name);
+  text += '\n';
+  for (const std::vector<CellValue>& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) add_field(i, exact_text(row[i]));
+    text += '\n';
+  }
+  return text;
 }
 
-std::string quality_csv(std::span<const LayerQuality> layers) {
-  return csv_text(quality_columns(), layers);
-}
-
-std::string results_json(std::span<const CellResult> cells) {
+std::string json_text(const ResultTable& table) {
   ordered_json rows = ordered_json::array();
-  for (const CellResult& cell : cells) {
+  for (const std::vector<CellValue>& values : table.rows) {
     ordered_json row;
-    for (const Column<CellResult>& column : result_columns()) {
-      row[column.name] = json_value(column.value(cell));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      row[table.columns[i].name] = json_value(values[i]);
     }
     rows.push_back(std::move(row));
   }
   return rows.dump(2) + '\n';
+}
+
+std::string results_table(std::span<const CellResult> cells) {
+  return table_text(result_rows(cells));
+}
+
+std::string results_csv(std::span<const CellResult> cells) {
+  return csv_text(result_rows(cells));
+}
+
+std::string results_json(std::span<const CellResult> cells) {
+  return json_text(result_rows(cells));
+}
+
+std::string quality_csv(std::span<const LayerQuality> layers) {
+  return csv_text(quality_rows(layers));
 }
 
 std::string manifest_json(const Experiment& experiment, const ReplayResult& result) {
@@ -380,16 +422,22 @@ std::string manifest_json(const Experiment& experiment, const ReplayResult& resu
   return manifest.dump(2) + '\n';
 }
 
-void write_results(const std::string& folder, const Experiment& experiment,
-                   const ReplayResult& result) {
+void write_results(const std::string& folder, const ResultTable& cells, const ResultTable& layers,
+                   const std::string& manifest) {
   const auto write = [&](const std::string& name, const std::string& text) {
     write_text_file((std::filesystem::path(folder) / name).string(), text);
   };
-  write("results.csv", results_csv(result.cells));
-  write("results.json", results_json(result.cells));
-  write("quality.csv", quality_csv(result.layers));
-  write("table.txt", results_table(result.cells));
-  write("manifest.json", manifest_json(experiment, result));
+  write("results.csv", csv_text(cells));
+  write("results.json", json_text(cells));
+  write("quality.csv", csv_text(layers));
+  write("table.txt", table_text(cells));
+  write("manifest.json", manifest);
+}
+
+void write_results(const std::string& folder, const Experiment& experiment,
+                   const ReplayResult& result) {
+  write_results(folder, result_rows(result.cells), quality_rows(result.layers),
+                manifest_json(experiment, result));
 }
 
 }  // namespace kvreplay

@@ -25,7 +25,26 @@ struct Column {
 [[nodiscard]] std::span<const Column<CellResult>> result_columns();
 [[nodiscard]] std::span<const Column<LayerQuality>> quality_columns();
 
+/// Rows as they are written: one value a column and row.
+struct ResultTable {
+  struct Head {
+    std::string name;
+    int decimals = -1;  ///< Column::table_decimals
+    friend bool operator==(const Head&, const Head&) = default;
+  };
+  std::vector<Head> columns;
+  std::vector<std::vector<CellValue>> rows;
+};
+
+/// The columns, with one for each swept key after `system`.
+[[nodiscard]] ResultTable result_rows(std::span<const CellResult> cells);
+[[nodiscard]] ResultTable quality_rows(std::span<const LayerQuality> layers);
+
 /// Columns that are the same in every row stand above the table, the others in it.
+[[nodiscard]] std::string table_text(const ResultTable& table);
+[[nodiscard]] std::string csv_text(const ResultTable& table);
+[[nodiscard]] std::string json_text(const ResultTable& table);
+
 [[nodiscard]] std::string results_table(std::span<const CellResult> cells);
 [[nodiscard]] std::string results_csv(std::span<const CellResult> cells);
 [[nodiscard]] std::string results_json(std::span<const CellResult> cells);
@@ -35,7 +54,17 @@ struct Column {
 
 /// results.csv, results.json, quality.csv, table.txt and manifest.json in `folder`, which is made
 /// where it is missing. Each file appears whole; the manifest is the last.
+void write_results(const std::string& folder, const ResultTable& cells, const ResultTable& layers,
+                   const std::string& manifest);
 void write_results(const std::string& folder, const Experiment& experiment,
                    const ReplayResult& result);
+
+/// What merge_shards needs of a shard, in `folder` beside its results: rows with their places in
+/// the whole.
+void write_shard(const std::string& folder, const Experiment& experiment,
+                 const ReplayResult& result, const Shard& shard);
+/// Writes to `folder` what one run of the whole experiment writes, and returns its cells. UserError
+/// when the shards are of different runs, or do not make up the whole.
+ResultTable merge_shards(std::span<const std::string> shards, const std::string& folder);
 
 }  // namespace kvreplay

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "sim/base/size.hpp"
+
 namespace kvreplay {
 namespace {
 
@@ -146,6 +148,16 @@ void Arguments::set(const Parameter& parameter, Argument argument) {
                      "found " + type_name(argument.value) + " " + to_text(argument.value),
                      allowed_text(parameter));
   };
+  const auto* given = std::get_if<std::string>(&argument.value);
+  const bool is_number = std::holds_alternative<std::int64_t>(parameter.type) ||
+                         std::holds_alternative<double>(parameter.type);
+  if (const auto bytes = given != nullptr && is_number ? parse_size(*given) : std::nullopt) {
+    if (parameter.unit != "bytes") {
+      throw UserError(place(parameter.name), "found the size " + *given,
+                      allowed_text(parameter) + " (sizes with a unit are for bytes alone)");
+    }
+    argument.value = *bytes;
+  }
   const auto* integer = std::get_if<std::int64_t>(&argument.value);
   if (integer != nullptr && std::holds_alternative<double>(parameter.type)) {
     argument.value = static_cast<double>(*integer);

@@ -79,7 +79,7 @@ class Arguments {
 
   /// Every parameter at its default; a required one is a UserError at `place`.
   [[nodiscard]] static Arguments defaults(std::span<const Parameter> parameters, Place place);
-  /// Checks type and range, and takes the value. An integer is accepted where a real is declared.
+  /// Checks type and range, and takes the value: an integer also for a real, "64KiB" for bytes.
   void set(const Parameter& parameter, Argument argument);
   void set_place(Place place) { place_ = std::move(place); }
 

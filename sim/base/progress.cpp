@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 Progress::Progress(std::string label, std::int64_t total)
     : label_(std::move(label)),
-      total_(std::max<std::int64_t>(total, 1)),
+      total_(static_cast<double>(std::max<std::int64_t>(total, 1))),
       terminal_(::isatty(STDERR_FILENO) != 0),
       next_(start_ + seconds(2)) {}
 
@@ -23,16 +23,27 @@ Progress::~Progress() {
 
 void Progress::advance(std::int64_t amount) {
   const std::lock_guard lock(mutex_);
-  done_ += amount;
+  done_ += static_cast<double>(amount) * weight_;
   const auto now = Clock::now();
   if (now < next_) return;
   next_ = now + (terminal_ ? milliseconds(200) : milliseconds(10000));
   show(std::chrono::duration<double>(now - start_).count());
 }
 
+void Progress::begin_stage(std::string label, double weight) {
+  const std::lock_guard lock(mutex_);
+  label_ = std::move(label);
+  weight_ = weight;
+}
+
+void Progress::say(const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  std::fprintf(stderr, "%s%s\n", shown_ && terminal_ ? "\r\033[K" : "", line.c_str());
+}
+
 void Progress::show(double elapsed_s) {
   shown_ = true;
-  const double share = static_cast<double>(done_) / static_cast<double>(total_);
+  const double share = std::min(done_ / total_, 1.0);
   const double left_s = share > 0 ? elapsed_s * (1 - share) / share : 0;
   constexpr int kWidth = 30;
   const int filled = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);

@@ -18,14 +18,19 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::int64_t amount = 1);
+  /// What comes next, and how much of the total each further step of advance() stands for.
+  void begin_stage(std::string label, double weight);
+  /// Prints a line of its own, above the bar where there is one.
+  void say(const std::string& line);
 
  private:
   using Clock = std::chrono::steady_clock;
   void show(double elapsed_s);
 
   std::string label_;
-  std::int64_t total_;
-  std::int64_t done_ = 0;
+  double total_;
+  double done_ = 0;
+  double weight_ = 1;
   bool terminal_;
   bool shown_ = false;
   Clock::time_point start_ = Clock::now();

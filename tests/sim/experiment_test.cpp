@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -56,6 +57,24 @@ std::int64_t argument_of(const SystemSpec& system, const std::string& role,
   }
   ADD_FAILURE() << "no role " << role;
   return -1;
+}
+
+std::set<std::int64_t> batches_of(const Experiment& experiment) {
+  std::set<std::int64_t> batches;
+  for (const Cell& cell : experiment.cells) batches.insert(cell.batch);
+  return batches;
+}
+
+/// Each cell's system and swept settings, as "kvswap 7 lru"; "-" for none.
+std::vector<std::string> rows_of(const Experiment& experiment) {
+  std::vector<std::string> rows;
+  for (const Cell& cell : experiment.cells) {
+    std::string& row = rows.emplace_back(experiment.systems[cell.system].name);
+    for (const std::optional<Value>& value : cell.settings) {
+      row += " " + (value ? to_text(*value) : "-");
+    }
+  }
+  return rows;
 }
 
 /// Calls visit(path, number) for every number that is not the "value" of an object with a source.
@@ -117,8 +136,10 @@ TEST_F(ExperimentTest, ReadsListsAndDefaults) {
   EXPECT_EQ(trace_name(experiment.traces.front()), "a");
   EXPECT_EQ(experiment.systems.size(), 2U);
   EXPECT_EQ(experiment.devices[1].name, "ufs40");
-  EXPECT_THAT(experiment.batches, testing::ElementsAre(1, 4));
-  EXPECT_EQ(experiment.seed, 1U);
+  EXPECT_THAT(batches_of(experiment), testing::ElementsAre(1, 4));
+  EXPECT_EQ(experiment.cells.size(), 2U * 2 * 2);
+  EXPECT_EQ(experiment.cells.front().seed, 1U);
+  EXPECT_TRUE(experiment.swept.empty());
 }
 
 TEST_F(ExperimentTest, SettingsReplaceMembers) {
@@ -128,8 +149,8 @@ TEST_F(ExperimentTest, SettingsReplaceMembers) {
   const Experiment experiment = load(sound(), sets);
   ASSERT_EQ(experiment.devices.size(), 1U);
   EXPECT_EQ(experiment.devices.front().name, "nvme_jetson");
-  EXPECT_THAT(experiment.batches, testing::ElementsAre(2, 3));
-  EXPECT_EQ(experiment.seed, 9U);
+  EXPECT_THAT(batches_of(experiment), testing::ElementsAre(2, 3));
+  EXPECT_EQ(experiment.cells.front().seed, 9U);
   EXPECT_EQ(experiment.traces.size(), 2U);
 }
 
@@ -183,6 +204,168 @@ TEST_F(ExperimentTest, ResolvedNamesWhatResultsDependOn) {
         "timed_steps=3", "warm_up_steps=1", "system.kvswap.cache.part=lru"}) {
     EXPECT_NE(base, load(sound(), {set}).resolved()) << set;
   }
+}
+
+TEST_F(ExperimentTest, AListInSetMultipliesTheCells) {
+  json members = sound();
+  members["device"] = "ufs40";
+  members["batch"] = 1;
+  members["set"] = {{"system.cache.capacity_groups", {16, 32}},
+                    {"system.selection.budget_tokens", {64, 128}}};
+  const Experiment experiment = load(members);
+  EXPECT_THAT(experiment.swept, testing::ElementsAre("system.cache.capacity_groups",
+                                                     "system.selection.budget_tokens"));
+  // Quest's cache has no capacity: it appears once for each budget.
+  EXPECT_THAT(rows_of(experiment),
+              testing::ElementsAre("quest - 64", "kvswap 16 64", "quest - 128", "kvswap 16 128",
+                                   "kvswap 32 64", "kvswap 32 128"));
+  EXPECT_EQ(experiment.systems.size(), 6U);
+  const Cell& last = experiment.cells.back();
+  EXPECT_EQ(argument_of(experiment.systems[last.system], "cache", "capacity_groups"), 32);
+  EXPECT_EQ(argument_of(experiment.systems[last.system], "selection", "budget_tokens"), 128);
+}
+
+/// The swept values of kvswap's cache capacity in bytes.
+std::vector<std::int64_t> capacities_of(const Experiment& experiment) {
+  std::vector<std::int64_t> values;
+  for (const Cell& cell : experiment.cells) {
+    values.push_back(argument_of(experiment.systems[cell.system], "cache", "capacity_bytes"));
+  }
+  return values;
+}
+
+TEST_F(ExperimentTest, Ranges) {
+  json members = sound();
+  members["device"] = "ufs40";
+  members["batch"] = 1;
+  members["system"] = "kvswap";
+  const auto capacities = [&](const json& range) {
+    members["set"] = {{"system.cache.capacity_bytes", range}, {"system.cache.capacity_groups", 0}};
+    return capacities_of(load(members));
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(capacities({{"from", 10}, {"to", 31}, {"step", 10}}), ElementsAre(10, 20, 30));
+  EXPECT_THAT(capacities({{"from", 10}, {"to", 80}, {"factor", 2}}), ElementsAre(10, 20, 40, 80));
+  EXPECT_THAT(capacities({{"from", 2}, {"to", 12}, {"count", 5}}), ElementsAre(2, 5, 7, 10, 12));
+  EXPECT_THAT(capacities({{"from", 1}, {"to", 1000}, {"count", 4}, {"scale", "log"}}),
+              ElementsAre(1, 10, 100, 1000));
+  // Rounded to whole numbers, each once.
+  EXPECT_THAT(capacities({{"from", 1}, {"to", 4}, {"count", 9}, {"scale", "log"}}),
+              ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(capacities({{"from", "64KiB"}, {"to", "0.25 MiB"}, {"factor", 2}}),
+              ElementsAre(65536, 131072, 262144));
+  EXPECT_THAT(capacities({"1kB", "64KiB", 7}), ElementsAre(1000, 65536, 7));
+  EXPECT_THAT(capacities({{"from", 5}, {"to", 9}, {"count", 1}}), ElementsAre(5));
+
+  members["set"] = {{"model.weight_bits", {{"from", 4}, {"to", 5.0}, {"step", 0.25}}}};
+  std::vector<double> bits;
+  const Experiment experiment = load(members);
+  for (const Cell& cell : experiment.cells) {
+    bits.push_back(experiment.models[cell.model].weight_bits);
+  }
+  EXPECT_THAT(bits, ElementsAre(4, 4.25, 4.5, 4.75, 5));
+}
+
+TEST_F(ExperimentTest, BadRanges) {
+  const auto error = [](const json& range) {
+    json members = sound();
+    members["set"] = {{"system.kvswap.cache.capacity_groups", range}};
+    return error_of(members);
+  };
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}}), HasSubstr("exactly one of step, factor and count"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}, {"step", 1}, {"count", 2}}), HasSubstr("exactly one"));
+  EXPECT_THAT(error({{"from", 1}, {"step", 1}}), HasSubstr("'to' is missing"));
+  EXPECT_THAT(error({{"from", 9}, {"to", 1}, {"step", 1}}), HasSubstr("at least from, 9"));
+  EXPECT_THAT(error({{"from", 0}, {"to", 9}, {"factor", 2}}), HasSubstr("above 0"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}, {"factor", 1}}), HasSubstr("above 1"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}, {"count", 1.5}}), HasSubstr("integer from 1"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 1e9}, {"step", 1}}), HasSubstr("more than 100000 values"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}, {"count", 3}, {"scale", "lgo"}}),
+              HasSubstr("did you mean 'log'"));
+  EXPECT_THAT(error({{"from", 1}, {"to", 9}, {"stride", 3}}), HasSubstr("unknown member 'stride'"));
+  EXPECT_THAT(error({{"from", "few"}, {"to", 9}, {"step", 3}}), HasSubstr("a size such as 64KiB"));
+  EXPECT_THAT(error({{"from", 1.5}, {"to", 2.5}, {"step", 1}}),
+              AllOf(HasSubstr("/set/system.kvswap.cache.capacity_groups"), HasSubstr("real 1.5"),
+                    HasSubstr("integer")));
+  EXPECT_THAT(error({{"from", "1KiB"}, {"to", "4KiB"}, {"factor", 2}}),
+              AllOf(HasSubstr("the size 1024B"), HasSubstr("for bytes alone")));
+  EXPECT_THAT(error(json::array()), HasSubstr("at least one"));
+  EXPECT_THAT(error_of_set("system.kvswap.cache.capacity_groups=64KiB"),
+              AllOf(HasSubstr("the size 64KiB"), HasSubstr("for bytes alone")));
+}
+
+TEST_F(ExperimentTest, ZipsGoInStep) {
+  json members = sound();
+  members["batch"] = 1;
+  members["zip"] = {{"device", {"ufs40", "emmc51"}},
+                    {"platform", {"oneplus12", "orin_agx"}},
+                    {"model.weight_bits", {4, 8}}};
+  const Experiment experiment = load(members, {"system=quest"});
+  ASSERT_EQ(experiment.cells.size(), 2U);
+  for (const Cell& cell : experiment.cells) {
+    const bool phone = experiment.devices[cell.device].name == "ufs40";
+    EXPECT_EQ(experiment.platforms[cell.platform].name, phone ? "oneplus12" : "orin_agx");
+    EXPECT_EQ(experiment.models[cell.model].weight_bits, phone ? 4 : 8);
+  }
+  EXPECT_THAT(experiment.swept, testing::ElementsAre("model.weight_bits"));
+
+  members["zip"]["seed"] = {1, 2, 3};
+  EXPECT_THAT(error_of(members), AllOf(HasSubstr("/zip/"), HasSubstr("found 3 values"),
+                                       HasSubstr("2, as many as 'device' has")));
+  members["zip"] = {{"devize", {"ufs40"}}};
+  EXPECT_THAT(error_of(members), AllOf(HasSubstr("/zip/devize"), HasSubstr("'device'")));
+}
+
+TEST_F(ExperimentTest, CasesHaveNames) {
+  json members = sound();
+  members["batch"] = 1;
+  members["system"] = "kvswap";
+  members["cases"] = {{"slow", {{"device", "emmc51"}, {"system.cache.capacity_groups", 64}}},
+                      {"fast", {{"device", {"ufs40", "nvme_jetson"}}, {"seed", 5}}}};
+  const Experiment experiment = load(members);
+  EXPECT_THAT(experiment.swept,
+              testing::ElementsAre("case", "experiment.seed", "system.cache.capacity_groups"));
+  EXPECT_THAT(rows_of(experiment),
+              testing::ElementsAre("kvswap fast 5 -", "kvswap fast 5 -", "kvswap slow 1 64"));
+  EXPECT_THAT(rows_of(load(members, {"case=slow"})), testing::ElementsAre("kvswap slow"));
+  EXPECT_THAT(rows_of(load(members, {"system.cache.capacity_groups=3", "device=ufs40"})),
+              testing::ElementsAre("kvswap fast 5", "kvswap slow 1"));
+  EXPECT_THAT(error_of(members, {"case=slwo"}), HasSubstr("did you mean 'slow'"));
+  EXPECT_THAT(error_of(sound(), {"case=slow"}), HasSubstr("has no cases"));
+  members["cases"]["slow"]["seed"] = {1, 2};
+  EXPECT_THAT(error_of(members), AllOf(HasSubstr("/cases/slow/seed"), HasSubstr("one value")));
+}
+
+TEST_F(ExperimentTest, TheCommandLineTakesListsAndRanges) {
+  json members = sound();
+  members["device"] = "ufs40";
+  members["batch"] = 1;
+  members["set"] = {{"system.kvswap.cache.capacity_groups", {1, 2, 3}}};
+  const std::string key = "system.kvswap.cache.capacity_groups=";
+  using testing::ElementsAre;
+  EXPECT_THAT(rows_of(load(members, {"system=kvswap", key + "7,9"})),
+              ElementsAre("kvswap 7", "kvswap 9"));
+  EXPECT_THAT(rows_of(load(members, {"system=kvswap", key + R"({"from":2,"to":8,"factor":2})"})),
+              ElementsAre("kvswap 2", "kvswap 4", "kvswap 8"));
+  EXPECT_THAT(rows_of(load(members, {"system=kvswap", key + "5"})), ElementsAre("kvswap"));
+  EXPECT_THAT(rows_of(load(members, {"system=kvswap", key + "5,6", key + "8"})),
+              ElementsAre("kvswap"));
+  EXPECT_THAT(rows_of(load(members, {"system=quest", "seed=1,2"})),
+              ElementsAre("quest 1", "quest 2"));
+  EXPECT_THAT(error_of(sound(), {key + "1,few"}), AllOf(HasSubstr("text few")));
+  EXPECT_THAT(error_of(sound(), {"threads=1,2"}), HasSubstr("threads"));
+}
+
+TEST_F(ExperimentTest, ASettingMustReachSomethingSomewhere) {
+  json members = sound();
+  members["batch"] = 1;
+  members["device"] = "ufs40";
+  members["cases"] = {{"quest", {{"system", "quest"}}}, {"kvswap", {{"system", "kvswap"}}}};
+  members["set"] = {{"system.cache.capacity_groups", {4, 8}}};
+  EXPECT_THAT(rows_of(load(members)),
+              testing::ElementsAre("kvswap kvswap 4", "quest quest -", "kvswap kvswap 8"));
+  members["cases"].erase("kvswap");
+  EXPECT_THAT(error_of(members), HasSubstr("cache.capacity_groups"));
 }
 
 TEST_F(ExperimentTest, BadMembers) {

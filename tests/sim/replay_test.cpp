@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,8 +11,10 @@
 #include <sstream>
 
 #include "sim/results.hpp"
+#include "sim/stage_store.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/user_error.hpp"
 
 namespace kvreplay {
 namespace {
@@ -119,6 +122,198 @@ TEST_F(ReplayTest, ACellDoesNotDependOnTheOthers) {
   const std::string alone = results_csv(one.cells);
   const std::string row = alone.substr(alone.find('\n') + 1);
   EXPECT_NE(results_csv(all.cells).find("\n" + row), std::string::npos);
+}
+
+// --- With a store, in shards ---
+
+class SweepTest : public ReplayTest {
+ protected:
+  Experiment sweep(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> sets{"system=quest,clusterkv",
+                                  "model=llama3.2-1b",
+                                  "batch=1",
+                                  "steps=12",
+                                  "system.cache.part=fifo,lru",
+                                  "system.cache.capacity_groups=8,64",
+                                  "system.quest.grouping.group_tokens=8,16"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return load(sets);
+  }
+  [[nodiscard]] StageStore store() const { return StageStore(folder_.file("cache"), 1 << 30); }
+
+  static std::string text_of(const ReplayResult& result) {
+    return results_csv(result.cells) + quality_csv(result.layers);
+  }
+  static ReplayResult with(const Experiment& experiment, StageStore& store) {
+    return replay(experiment, {.store = &store});
+  }
+};
+
+TEST_F(SweepTest, MemoisedOrNotTheSameBytes) {
+  const Experiment experiment = sweep();
+  const std::string expected = text_of(replay(experiment));
+  StageStore kept = store();
+  EXPECT_EQ(text_of(with(experiment, kept)), expected);
+  EXPECT_EQ(kept.problem(), "");
+  EXPECT_EQ(text_of(with(experiment, kept)), expected) << "everything was there";
+  for (const char* removed : {"decide", "place", "time", "quality"}) {
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / removed);
+    EXPECT_EQ(text_of(with(experiment, kept)), expected) << "without " << removed;
+  }
+  for (const auto& [first, second] :
+       {std::pair("time", "place"), std::pair("time", "decide"), std::pair("quality", "decide")}) {
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / first);
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / second);
+    EXPECT_EQ(text_of(with(experiment, kept)), expected) << first << " and " << second;
+  }
+}
+
+TEST_F(SweepTest, DamagedEntriesAreMadeAgain) {
+  const Experiment experiment = sweep();
+  StageStore kept = store();
+  const std::string expected = text_of(with(experiment, kept));
+  std::size_t number = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kept.folder())) {
+    if (!entry.is_regular_file() || entry.file_size() == 0) continue;
+    const auto size = entry.file_size();
+    switch (number++ % 4) {
+      case 0:
+        std::filesystem::resize_file(entry.path(), size / 2);
+        break;
+      case 1:
+        std::fstream(entry.path(), std::ios::in | std::ios::out | std::ios::binary) << "damage";
+        break;
+      case 2:
+        std::ofstream(entry.path(), std::ios::trunc) << "something else";
+        break;
+      default:
+        break;
+    }
+  }
+  ASSERT_GT(number, 20U);
+  EXPECT_EQ(text_of(with(experiment, kept)), expected);
+  EXPECT_EQ(Replay(experiment, {.store = &kept}).finished_cells(), experiment.cells.size());
+}
+
+TEST_F(SweepTest, OutputsAreSharedAsFarAsTheyCanBe) {
+  const Experiment experiment = sweep({"device=emmc51,ufs40"});
+  const Replay cold(experiment, {});
+  const std::array<StageCost, 3> costs = cold.costs();
+  // Two traces; quest with two group sizes and clusterkv.
+  EXPECT_EQ(costs[0].outputs, 2 * 3);
+  // Two caches of two capacities each.
+  EXPECT_EQ(costs[1].outputs, 2 * 3 * 4);
+  EXPECT_EQ(costs[2].outputs, 2 * 3 * 4 * 2);
+  EXPECT_EQ(cold.cells(), 2U * 3 * 4 * 2);
+  for (const StageCost& cost : costs) {
+    EXPECT_EQ(cost.kept, 0);
+    EXPECT_GT(cost.seconds, 0);
+  }
+  StageStore kept = store();
+  with(sweep({"device=emmc51"}), kept);
+  const Replay warm(experiment, {.store = &kept});
+  EXPECT_EQ(warm.finished_cells(), warm.cells() / 2);
+  EXPECT_EQ(warm.costs()[0].kept, warm.costs()[0].outputs);
+  EXPECT_EQ(warm.costs()[1].kept, warm.costs()[1].outputs);
+  EXPECT_EQ(warm.costs()[2].kept, warm.costs()[2].outputs / 2);
+}
+
+TEST_F(SweepTest, AKeyChangesWithAllThatItDependsOn) {
+  StageStore kept = store();
+  with(sweep(), kept);
+  const auto kept_of = [&](const Experiment& experiment) {
+    std::array<bool, 3> all{};
+    const Replay replay(experiment, {.store = &kept});
+    for (std::size_t i = 0; i < 3; ++i) {
+      all[i] = replay.costs()[i].kept == replay.costs()[i].outputs;
+    }
+    return all;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(kept_of(sweep()), ElementsAre(true, true, true));
+  EXPECT_THAT(kept_of(sweep({"seed=2"})), ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"steps=11"})), ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.selection.budget_tokens=80"})),
+              ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.cache.capacity_groups=9"})), ElementsAre(true, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.layout.part=sequence"})), ElementsAre(true, false, false));
+  EXPECT_THAT(kept_of(sweep({"model=qwen2.5-1.5b"})), ElementsAre(true, false, false));
+  for (const char* set :
+       {"timed_steps=3", "warm_up_steps=3", "batch=2", "device=nvme_jetson", "device.queue_depth=2",
+        "platform=oneplus12", "model.weight_bits=5", "platform.layer_overhead_us=1"}) {
+    EXPECT_THAT(kept_of(sweep({set})), ElementsAre(true, true, false)) << set;
+  }
+  // Another content under the name of the trace.
+  write_synthetic_trace(folder_.file("a.kvtrace.h5"), {.seed = 9});
+  EXPECT_THAT(kept_of(sweep()), ElementsAre(false, false, false));
+}
+
+TEST_F(SweepTest, LittleMemoryOrMuchTheSameBytes) {
+  const Experiment experiment = sweep();
+  const std::string expected = text_of(replay(experiment));
+  EXPECT_EQ(text_of(replay(experiment, {.memory_bytes = 1})), expected);
+  EXPECT_EQ(text_of(replay(sweep({"threads=1"}))), expected);
+  EXPECT_EQ(text_of(replay(sweep({"threads=3"}), {.memory_bytes = 100'000})), expected);
+}
+
+TEST_F(SweepTest, ShardsMakeUpTheWhole) {
+  const Experiment experiment = sweep();
+  write_results(folder_.file("whole"), experiment, replay(experiment));
+  for (const std::size_t count :
+       {std::size_t{1}, std::size_t{2}, std::size_t{5}, std::size_t{70}}) {
+    std::vector<std::string> folders;
+    std::size_t cells = 0;
+    StageStore kept = store();
+    for (std::size_t index = count; index > 0; --index) {
+      const Shard shard{index, count};
+      const ReplayResult part = replay(experiment, {.store = &kept, .shard = shard});
+      cells += part.cells.size();
+      folders.push_back(folder_.file(std::to_string(index) + "-of-" + std::to_string(count)));
+      write_results(folders.back(), experiment, part);
+      write_shard(folders.back(), experiment, part, shard);
+    }
+    EXPECT_EQ(cells, experiment.cells.size());
+    const std::string merged = folder_.file("merged-" + std::to_string(count));
+    merge_shards(folders, merged);
+    for (const auto& file : std::filesystem::directory_iterator(folder_.file("whole"))) {
+      const std::filesystem::path name = file.path().filename();
+      EXPECT_EQ(content_of(file.path()), content_of(merged / name)) << count << " " << name;
+    }
+  }
+}
+
+TEST_F(SweepTest, ShardsOfEqualSizeKeepTogetherWhatIsShared) {
+  const Experiment experiment = sweep({"device=emmc51,ufs40"});
+  std::int64_t decisions = 0;
+  for (std::size_t index = 1; index <= 4; ++index) {
+    const Replay part(experiment, {.shard = {index, 4}});
+    EXPECT_EQ(part.cells(), experiment.cells.size() / 4);
+    decisions += part.costs()[0].outputs;
+  }
+  EXPECT_LE(decisions, 6 + 3) << "a cut divides one decision at most";
+}
+
+TEST_F(SweepTest, ShardsThatDoNotFitAreRefused) {
+  const auto shard = [&](const Experiment& experiment, Shard part, const std::string& name) {
+    const ReplayResult result = replay(experiment, {.shard = part});
+    write_results(folder_.file(name), experiment, result);
+    write_shard(folder_.file(name), experiment, result, part);
+    return folder_.file(name);
+  };
+  const auto error = [&](const std::vector<std::string>& folders) {
+    return user_error_of([&] { merge_shards(folders, folder_.file("out")); });
+  };
+  const Experiment experiment = sweep();
+  const std::string one = shard(experiment, {1, 2}, "one");
+  const std::string two = shard(experiment, {2, 2}, "two");
+  const std::string other = shard(sweep({"seed=2"}), {2, 2}, "other");
+  using testing::HasSubstr;
+  EXPECT_THAT(error({one}), HasSubstr("shard 2 of 2 is missing"));
+  EXPECT_THAT(error({one, one}), HasSubstr("each shard once"));
+  EXPECT_THAT(error({one, other}), HasSubstr("is not of the run"));
+  EXPECT_THAT(error({one, folder_.file("none")}), HasSubstr("none/shard.json: cannot be read"));
+  std::ofstream(two + "/shard.json") << "{\"format\": \"kvreplay-shard-1\"}";
+  EXPECT_THAT(error({one, two}), HasSubstr("is no shard"));
 }
 
 TEST(Results, ColumnsAreDocumented) {

@@ -54,6 +54,9 @@ int run(int argc, char** argv) {
       "             kvreplay explain kvswap\n"
       "             kvreplay COMMAND --help");
   add_run(program);
+  add_sweep(program);
+  add_merge(program);
+  add_cache(program);
   add_list(program);
   add_explain(program);
   add_inspect(program);

@@ -29,6 +29,10 @@ bool is_free(const fs::path& path) {
   return fs::is_directory(status) && fs::is_empty(path, code) && !code;
 }
 
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() ? path : path.parent_path();
+}
+
 fs::path nearest_existing(fs::path path) {
   std::error_code code;
   while (!path.empty() && !fs::exists(path, code) && path != path.root_path()) {
@@ -42,12 +46,15 @@ fs::path nearest_existing(fs::path path) {
 ResultFolder ResultFolder::at(const std::string& path) {
   return {path, false};
 }
+void ResultFolder::check_free(const std::string& path) {
+  if (!is_free(without_slash(path))) throw taken_error(path);
+}
 ResultFolder ResultFolder::numbered(const std::string& path) {
   return {path, true};
 }
 
-ResultFolder::ResultFolder(fs::path path, bool numbered)
-    : path_(path.has_filename() ? std::move(path) : path.parent_path()), numbered_(numbered) {
+ResultFolder::ResultFolder(const fs::path& path, bool numbered)
+    : path_(without_slash(path)), numbered_(numbered) {
   if (!numbered_ && !is_free(path_)) throw taken_error(path_);
   temporary_ = nearest_existing(path_.parent_path()) /
                (path_.filename().string() + ".partial-" + std::to_string(::getpid()));

@@ -18,6 +18,9 @@ class ResultFolder {
   /// The first that is free of `path`, `path`-2, `path`-3 ...
   [[nodiscard]] static ResultFolder numbered(const std::string& path);
 
+  /// The UserError that at() would give.
+  static void check_free(const std::string& path);
+
   ~ResultFolder();
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
@@ -28,7 +31,7 @@ class ResultFolder {
   std::string commit();
 
  private:
-  ResultFolder(std::filesystem::path path, bool numbered);
+  ResultFolder(const std::filesystem::path& path, bool numbered);
 
   std::filesystem::path path_;
   std::filesystem::path temporary_;

@@ -1,16 +1,27 @@
+// `run` and `sweep`: the same replay. A sweep also keeps what the stages gave, says beforehand what
+// it will cost, and can take a share of the cells.
+
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "policies/adapt.hpp"
+#include "sim/base/size.hpp"
 #include "sim/experiment.hpp"
 #include "sim/replay.hpp"
 #include "sim/results.hpp"
+#include "sim/stage_store.hpp"
+#include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/peak_memory.hpp"
 #include "tools/kvreplay/result_folder.hpp"
@@ -20,7 +31,10 @@ namespace {
 
 using Format = std::string (*)(std::span<const CellResult>);
 const std::map<std::string, Format> kFormats{
-    {"table", results_table}, {"json", results_json}, {"csv", results_csv}};
+    {"table", results_table},
+    {"json", results_json},
+    {"csv", results_csv},
+    {"none", [](std::span<const CellResult>) { return std::string(); }}};
 
 struct RunOptions {
   std::string experiment;
@@ -31,16 +45,24 @@ struct RunOptions {
   std::int64_t steps = 0;
   bool access_log = false;
   std::string configs;
+  // Of a sweep.
+  CacheOptions cache;
+  std::string shard = "1/1";
+  std::string memory;
+  bool plan = false;
+  bool quiet = false;
 };
 
-void run_experiment(RunOptions options) {
-  const auto begin = std::chrono::steady_clock::now();
+Experiment load(RunOptions options) {
   const ConfigFolder configs =
       options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
   if (options.threads > 0) options.sets.push_back("threads=" + std::to_string(options.threads));
   if (options.steps > 0) options.sets.push_back("steps=" + std::to_string(options.steps));
   const std::string file = configs.file("experiments", options.experiment, {});
-  const Experiment experiment = Experiment::load(file, options.sets, configs);
+  return Experiment::load(file, options.sets, configs);
+}
+
+void warn_of_own_text(const Experiment& experiment) {
   for (const std::string& trace : experiment.traces) {
     const std::vector<std::string> own = adapters_of_own_text(TraceReader(trace));
     if (own.empty()) continue;
@@ -48,9 +70,33 @@ void run_experiment(RunOptions options) {
               << " were made from the very text that is replayed; what they predict looks better "
                  "than it would on another text\n";
   }
+}
 
-  ResultFolder folder = options.out.empty() ? ResultFolder::numbered("results/" + experiment.name)
-                                            : ResultFolder::at(options.out);
+ResultFolder result_folder(const RunOptions& options, const Experiment& experiment) {
+  return options.out.empty() ? ResultFolder::numbered("results/" + experiment.name)
+                             : ResultFolder::at(options.out);
+}
+
+class Stopwatch {
+ public:
+  /// " (1.5 s, peak memory 310 MB)"
+  [[nodiscard]] std::string text() const {
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin_;
+    std::ostringstream text;
+    text << " (" << std::fixed << std::setprecision(1) << elapsed.count() << " s, peak memory "
+         << peak_memory_bytes() / 1000000 << " MB)";
+    return text.str();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void run_experiment(const RunOptions& options) {
+  const Stopwatch watch;
+  const Experiment experiment = load(options);
+  warn_of_own_text(experiment);
+  ResultFolder folder = result_folder(options, experiment);
   ReplayOptions replay_options;
   replay_options.show_progress = true;
   if (options.access_log) {
@@ -60,11 +106,138 @@ void run_experiment(RunOptions options) {
   const ReplayResult result = replay(experiment, replay_options);
   write_results(folder.temporary_path(), experiment, result);
   const std::string name = folder.commit();
-
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
-  std::cerr << "kvreplay: results in " << name << " (" << std::fixed << std::setprecision(1)
-            << elapsed.count() << " s, peak memory " << peak_memory_bytes() / 1000000 << " MB)\n";
+  std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
+}
+
+/// "2/8"
+Shard shard_of(const std::string& text) {
+  Shard shard;
+  int end = 0;
+  if (std::sscanf(text.c_str(), "%4zu/%4zu%n", &shard.index, &shard.count, &end) != 2 ||
+      static_cast<std::size_t>(end) != text.size() || shard.index < 1 ||
+      shard.index > shard.count) {
+    throw UserError({"--shard", ""}, "found " + text, "I/N with I from 1 to N, such as 2/8");
+  }
+  return shard;
+}
+
+std::int64_t memory_of(const std::string& text) {
+  if (text.empty()) return 0;
+  const std::optional<std::int64_t> bytes = parse_size(text);
+  if (!bytes || *bytes == 0) {
+    throw UserError({"--memory", ""}, "found " + text, "a size such as 4GiB");
+  }
+  return *bytes;
+}
+
+std::string seconds_text(double seconds) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(seconds < 10 ? 1 : 0) << seconds << " s";
+  return text.str();
+}
+
+void show_plan(const Replay& replay, const Experiment& experiment, const RunOptions& options) {
+  static constexpr std::array<const char*, 3> kStages{"1 decide", "2 place", "3 time"};
+  std::ostringstream text;
+  text << replay.cells() << " cells";
+  if (options.shard != "1/1") {
+    text << " (shard " << options.shard << " of " << experiment.cells.size() << ")";
+  }
+  text << ", " << replay.finished_cells() << " finished before\n";
+  const std::array<StageCost, 3> costs = replay.costs();
+  double seconds = 0;
+  for (std::size_t i = 0; i < costs.size(); ++i) {
+    text << "  stage " << std::left << std::setw(9) << kStages[i] << std::right << std::setw(7)
+         << costs[i].outputs << " different, " << std::setw(7) << costs[i].outputs - costs[i].kept
+         << " to compute, about " << seconds_text(costs[i].seconds) << '\n';
+    seconds += costs[i].seconds;
+  }
+  text << "  about " << seconds_text(seconds) << " in all\n";
+  std::cerr << text.str();
+}
+
+/// One line a finished cell: what sets it apart, and how it did.
+std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of) {
+  std::ostringstream text;
+  text << "cell " << number + 1 << " of " << of << ": " << cell.trace << ' ' << cell.model << ' '
+       << cell.platform << ' ' << cell.device << ' ' << cell.system;
+  if (cell.batch != 1) text << " batch=" << cell.batch;
+  for (const auto& [name, value] : cell.settings) {
+    if (value) text << ' ' << name << '=' << to_text(*value);
+  }
+  double latency_ns = 0;
+  for (const StepTiming& step : cell.timing.steps) {
+    latency_ns += static_cast<double>(step.latency_ns);
+  }
+  text << std::fixed << std::setprecision(1) << ": "
+       << latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()) << " ms a step"
+       << std::setprecision(3) << ", attention mass " << cell.quality.attention_mass;
+  return text.str();
+}
+
+void run_sweep(const RunOptions& options) {
+  const Stopwatch watch;
+  const Shard shard = shard_of(options.shard);
+  const Experiment experiment = load(options);
+  warn_of_own_text(experiment);
+  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  std::optional<StageStore> store = options.cache.open();
+  ReplayOptions replay_options;
+  replay_options.show_progress = !options.quiet;
+  replay_options.shard = shard;
+  replay_options.memory_bytes = memory_of(options.memory);
+  replay_options.store = store ? &*store : nullptr;
+  replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
+    return cell_line(cell, number, experiment.cells.size());
+  };
+  Replay replay(experiment, replay_options);
+  if (!options.quiet || options.plan) show_plan(replay, experiment, options);
+  if (options.plan) return;
+
+  const ReplayResult result = replay.run();
+  if (store && !store->problem().empty()) {
+    std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
+  }
+  ResultFolder folder = result_folder(options, experiment);
+  write_results(folder.temporary_path(), experiment, result);
+  if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
+  const std::string name = folder.commit();
+  std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
+}
+
+void add_common_options(CLI::App& command, RunOptions& options) {
+  command
+      .add_option("EXPERIMENT", options.experiment,
+                  "A file such as configs/experiments/first.json, or a name from `list "
+                  "experiments`")
+      ->required();
+  command
+      .add_option("--set", options.sets,
+                  "Replace a member of the experiment, or a parameter of the systems, model, "
+                  "platform or device that it names. A comma list or a range, as in "
+                  "docs/experiments.md, gives a cell for each value; sizes may have a unit "
+                  "(64KiB). May be given again")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--out", options.out,
+                  "New folder for the results (default: results/EXPERIMENT, numbered when taken)")
+      ->type_name("DIR");
+  command.add_option("--format", options.format, "What to print")
+      ->check(CLI::IsMember(kFormats))
+      ->type_name("table|json|csv|none")
+      ->capture_default_str();
+  command
+      .add_option("--threads,--jobs", options.threads,
+                  "Threads (default: as many as the machine has); results do not depend on it")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command.add_option("--steps", options.steps, "Replay only the first N decode steps")
+      ->check(CLI::Range(1, 1 << 30))
+      ->type_name("N");
+  command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
 }
 
 }  // namespace
@@ -72,40 +245,64 @@ void run_experiment(RunOptions options) {
 void add_run(CLI::App& program) {
   CLI::App* command = program.add_subcommand("run", "Replay an experiment and compare its systems");
   auto options = std::make_shared<RunOptions>();
-  command
-      ->add_option("EXPERIMENT", options->experiment,
-                   "A file such as configs/experiments/first.json, or a name from `list "
-                   "experiments`")
-      ->required();
-  command
-      ->add_option("--set", options->sets,
-                   "Replace a member of the experiment, or a parameter of the systems, model, "
-                   "platform or device that it names; may be given again")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command
-      ->add_option("--out", options->out,
-                   "New folder for the results (default: results/EXPERIMENT, numbered when taken)")
-      ->type_name("DIR");
-  command->add_option("--format", options->format, "What to print")
-      ->check(CLI::IsMember(kFormats))
-      ->type_name("table|json|csv")
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "Threads; results do not depend on it")
-      ->check(CLI::Range(1, 1024))
-      ->type_name("N");
-  command->add_option("--steps", options->steps, "Replay only the first N decode steps")
-      ->check(CLI::Range(1, 1 << 30))
-      ->type_name("N");
+  add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step, as HDF5");
-  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(
+      "A run keeps nothing but its results; `kvreplay sweep` is the same with a cache.\n"
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
       "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv");
   command->callback([options] { run_experiment(*options); });
+}
+
+void add_sweep(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "sweep", "Replay an experiment, keep what is finished, go on where it was interrupted");
+  auto options = std::make_shared<RunOptions>();
+  add_common_options(*command, *options);
+  options->cache.add_to(*command);
+  command->add_flag("--no-cache", options->cache.none, "Keep nothing and look nothing up");
+  command
+      ->add_option("--shard", options->shard,
+                   "Only part I of N of the cells; `kvreplay merge` puts the parts together")
+      ->type_name("I/N")
+      ->capture_default_str();
+  command
+      ->add_option("--memory", options->memory,
+                   "What the outputs of stages may take in memory, such as 4GiB (default: four "
+                   "fifths of what is available)")
+      ->type_name("SIZE");
+  command->add_flag("--plan", options->plan, "Only say what there is to compute, and how long");
+  command->add_flag("--quiet", options->quiet, "Say nothing of plan and progress");
+  command->footer(
+      "Examples:\n"
+      "  kvreplay sweep first --set system.selection.budget_tokens=64,128,256\n"
+      "  kvreplay sweep thousand --plan\n"
+      "  kvreplay sweep thousand --shard 2/8 --out shard-2");
+  command->callback([options] { run_sweep(*options); });
+}
+
+void add_merge(CLI::App& program) {
+  CLI::App* command =
+      program.add_subcommand("merge", "Put the shards of a sweep together, as one run gives them");
+  struct MergeOptions {
+    std::vector<std::string> shards;
+    std::string out;
+  };
+  auto options = std::make_shared<MergeOptions>();
+  command->add_option("SHARDS", options->shards, "Folders that `kvreplay sweep --shard` made")
+      ->required();
+  command->add_option("--out", options->out, "New folder for the results")
+      ->type_name("DIR")
+      ->required();
+  command->callback([options] {
+    ResultFolder folder = ResultFolder::at(options->out);
+    const ResultTable cells = merge_shards(options->shards, folder.temporary_path());
+    std::cout << table_text(cells);
+    std::cerr << "kvreplay: results in " << folder.commit() << '\n';
+  });
 }
 
 }  // namespace kvreplay

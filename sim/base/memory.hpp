@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace kvreplay {
+
+/// Bytes that this process may still take: what the system says is available, or what its control
+/// group has left where that is less. 0 when neither is known.
+[[nodiscard]] std::int64_t available_memory_bytes();
+
+}  // namespace kvreplay

@@ -1,0 +1,171 @@
+"""Sweeps: what is kept, what survives a kill, shards, and several processes on one cache."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from program import PROGRAM, ProgramTest
+
+KILLS = int(os.environ.get("KVREPLAY_KILLS", "5"))
+
+EXPERIMENT = {
+    "title": "A test", "trace": "small.kvtrace.h5", "system": ["quest", "kvswap"],
+    "model": "smollm2-135m", "platform": "orin_agx", "device": ["ufs40", "emmc51"], "batch": 1,
+    "warm_up_steps": 2, "timed_steps": 8,
+    "set": {"system.cache.part": ["fifo", "lru"],
+            "system.cache.capacity_groups": {"from": 8, "to": 64, "factor": 2},
+            "system.selection.budget_tokens": [32, 64]},
+}
+CELLS = 2 * 2 * 2 * 4 * 2
+
+
+class Sweep(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cut_trace("small.kvtrace.h5", 256, 24)
+        (cls.folder / "experiment.json").write_text(json.dumps(EXPERIMENT))
+        cls.succeed("run", "experiment.json", "--out", "whole")
+        cls.expected = cls.files("whole")
+
+    @classmethod
+    def files(cls, name):
+        """The contents of a folder of results."""
+        return {file.name: file.read_bytes() for file in (cls.folder / name).iterdir()}
+
+    @classmethod
+    def sweep(cls, *options):
+        return cls.succeed("sweep", "experiment.json", "--format", "none", *options)
+
+    def said(self, *options):
+        result = self.kvreplay("sweep", "experiment.json", "--plan", *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def test_a_run_and_a_sweep_give_the_same_files(self):
+        self.sweep("--no-cache", "--out", "no-cache")
+        self.assertEqual(self.files("no-cache"), self.expected)
+        for number in (1, 2):
+            self.sweep("--cache", "c1", "--out", f"cached-{number}")
+            self.assertEqual(self.files(f"cached-{number}"), self.expected)
+        for jobs in (1, 2):
+            self.sweep("--cache", f"jobs-{jobs}", "--jobs", jobs, "--out", f"out-{jobs}")
+            self.assertEqual(self.files(f"out-{jobs}"), self.expected)
+
+    def test_the_plan_says_what_there_is_to_do(self):
+        said = self.said("--cache", "plan")
+        self.assertIn(f"{CELLS} cells, 0 finished before", said)
+        self.assertRegex(said, r"stage 1 decide +4 different, +4 to compute, about [0-9.]+ s")
+        self.assertRegex(said, rf"stage 2 place +{CELLS // 2} different, +{CELLS // 2} to compute")
+        self.assertRegex(said, rf"stage 3 time +{CELLS} different, +{CELLS} to compute")
+        self.assertFalse((self.folder / "plan").joinpath("time").exists())
+        self.sweep("--cache", "plan", "--out", "planned", "--set", "device=ufs40")
+        said = self.said("--cache", "plan")
+        self.assertIn(f"{CELLS} cells, {CELLS // 2} finished before", said)
+        self.assertRegex(said, r"stage 1 decide +4 different, +0 to compute")
+        self.assertRegex(said, rf"stage 3 time +{CELLS} different, +{CELLS // 2} to compute")
+
+    def test_killed_at_any_moment_it_goes_on(self):
+        start = time.monotonic()
+        self.sweep("--cache", "timed", "--out", "timed-out")
+        duration = time.monotonic() - start
+        generator = random.Random(4)
+        finished = 0
+        done = 0
+        for kill in range(KILLS):
+            cache = f"killed-{done}"
+            command = [PROGRAM, "sweep", "experiment.json", "--quiet", "--cache", cache, "--out",
+                       f"killed-out-{kill}"]
+            with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL) as process:
+                try:
+                    process.wait(generator.uniform(0, duration))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+            if process.returncode == 0:  # it was done first: start anew
+                self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
+                done, finished = done + 1, 0
+                continue
+            if (self.folder / f"killed-out-{kill}").exists():  # killed as it took its leave
+                self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
+            now = self.finished_cells(cache)
+            self.assertGreaterEqual(now, finished, "finished cells were lost")
+            finished = now
+        self.sweep("--cache", f"killed-{done}", "--out", "after-kills")
+        self.assertEqual(self.files("after-kills"), self.expected)
+        print(f"{KILLS} kills, {done} sweeps ended between them", file=sys.stderr)
+
+    def finished_cells(self, cache):
+        return int(self.said("--cache", cache).split(" finished before")[0].split()[-1])
+
+    def test_two_processes_share_a_cache(self):
+        processes = [subprocess.Popen([PROGRAM, "sweep", "experiment.json", "--quiet", "--format",
+                                       "none", "--cache", "shared", "--out", f"shared-{number}"],
+                                      cwd=self.folder, stderr=subprocess.PIPE, text=True)
+                     for number in (1, 2)]
+        for number, process in enumerate(processes, 1):
+            _, said = process.communicate()
+            self.assertEqual(process.returncode, 0, said)
+            self.assertEqual(self.files(f"shared-{number}"), self.expected)
+
+    def test_shards(self):
+        for index in (3, 1, 2):
+            self.sweep("--no-cache", "--shard", f"{index}/3", "--out", f"shard-{index}")
+        self.succeed("merge", "shard-2", "shard-3", "shard-1", "--out", "merged")
+        self.assertEqual(self.files("merged"), self.expected)
+        self.refuses(["merge", "shard-1", "shard-2", "--out", "m"], ["shard 3 of 3 is missing"])
+        self.refuses(["merge", "shard-1", "whole", "--out", "m"], ["whole/shard.json"])
+
+    def test_a_small_limit_only_costs_time(self):
+        self.sweep("--cache", "tiny", "--cache-limit", "20KiB", "--out", "tiny-out")
+        self.assertEqual(self.files("tiny-out"), self.expected)
+        self.assertLess(sum(file.stat().st_size for file in (self.folder / "tiny").rglob("*")
+                            if file.is_file()), 20 * 1024)
+
+    def test_a_full_disk_only_costs_the_cache(self):
+        result = self.kvreplay("sweep", "experiment.json", "--format", "none", "--cache",
+                               "/proc/nowhere", "--out", "no-room")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("warning: nothing was kept: /proc/nowhere", result.stderr)
+        self.assertEqual(self.files("no-room"), self.expected)
+
+    def test_information_and_pruning(self):
+        self.sweep("--cache", "pruned", "--out", "pruned-out")
+        said = self.succeed("cache", "info", "--cache", "pruned")
+        self.assertRegex(said, rf"time +{CELLS} entries")
+        self.assertRegex(said, r"decide +4 entries")
+        said = self.succeed("cache", "prune", "--cache", "pruned", "--cache-limit", "0")
+        self.assertRegex(said, r"removed \d+ entries")
+        self.assertRegex(self.succeed("cache", "info", "--cache", "pruned"), r"all +0 entries")
+
+    def test_bad_options(self):
+        sweep = ["sweep", "experiment.json"]
+        for shard in ("0/3", "4/3", "1/0", "1", "a/b", "1/3x", "-1/3"):
+            self.refuses([*sweep, f"--shard={shard}"], ["--shard", shard, "I/N"])
+        self.refuses([*sweep, "--cache-limit", "much"], ["--cache-limit", "much", "10GiB"])
+        self.refuses([*sweep, "--memory", "4"], ["--memory", "4GiB"])
+        self.refuses([*sweep, "--cache", "experiment.json"], ["experiment.json", "is no folder"])
+        self.refuses([*sweep, "--out", "whole"], ["whole", "new or empty"])
+        self.refuses(["cache"], ["info", "prune"])
+
+    def test_settings_are_columns(self):
+        header, *rows = self.expected["results.csv"].decode().splitlines()
+        self.assertEqual(len(rows), CELLS)
+        columns = header.split(",")
+        at = columns.index("system")
+        self.assertEqual(columns[at + 1:at + 4],
+                         ["system.cache.capacity_groups", "system.cache.part",
+                          "system.selection.budget_tokens"])
+        self.assertEqual(len({tuple(row.split(",")[at - 1:at + 4]) for row in rows}), CELLS)
+        quality = self.expected["quality.csv"].decode().splitlines()
+        self.assertEqual(quality[0].split(",")[:3],
+                         ["trace", "system", "system.selection.budget_tokens"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+#include <CLI/CLI.hpp>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "sim/base/error.hpp"
+#include "sim/base/size.hpp"
+#include "tools/kvreplay/cache_options.hpp"
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+namespace {
+
+void print_info(const CacheOptions& options) {
+  const std::optional<StageStore> store = options.open();
+  std::cout << "folder: " << store->folder() << '\n';
+  StageStore::Use all;
+  for (const auto& [kind, use] : store->use_by_kind()) {
+    std::cout << std::left << std::setw(10) << kind << std::right << std::setw(10) << use.entries
+              << " entries  " << size_text(use.bytes) << '\n';
+    all.entries += use.entries;
+    all.bytes += use.bytes;
+  }
+  std::cout << std::left << std::setw(10) << "all" << std::right << std::setw(10) << all.entries
+            << " entries  " << size_text(all.bytes) << '\n';
+}
+
+void prune(const CacheOptions& options) {
+  std::optional<StageStore> store = options.open();
+  const StageStore::Use removed = store->prune(options.limit_bytes());
+  std::cout << "removed " << removed.entries << " entries, " << size_text(removed.bytes)
+            << ", from " << store->folder() << '\n';
+}
+
+}  // namespace
+
+void CacheOptions::add_to(CLI::App& command) {
+  command
+      .add_option("--cache", folder,
+                  "Folder of what is kept (default: $XDG_CACHE_HOME/kvreplay, or else "
+                  "~/.cache/kvreplay)")
+      ->type_name("DIR");
+  command
+      .add_option("--cache-limit", limit,
+                  "What was used longest ago leaves the folder when it outgrows this")
+      ->type_name("SIZE")
+      ->capture_default_str();
+}
+
+std::int64_t CacheOptions::limit_bytes() const {
+  const std::optional<std::int64_t> bytes = limit == "0" ? 0 : parse_size(limit);
+  if (!bytes) throw UserError({"--cache-limit", ""}, "found " + limit, "a size such as 10GiB");
+  return *bytes;
+}
+
+std::optional<StageStore> CacheOptions::open() const {
+  if (none) return std::nullopt;
+  return std::optional<StageStore>(
+      std::in_place, folder.empty() ? StageStore::default_folder() : folder, limit_bytes());
+}
+
+void add_cache(CLI::App& program) {
+  CLI::App* command =
+      program.add_subcommand("cache", "The folder in which sweeps keep outputs of stages");
+  command->require_subcommand(1);
+  auto options = std::make_shared<CacheOptions>();
+  CLI::App* info = command->add_subcommand("info", "How much it holds, by stage");
+  options->add_to(*info);
+  info->callback([options] { print_info(*options); });
+  CLI::App* removal = command->add_subcommand(
+      "prune", "Remove what was used longest ago, down to --cache-limit (0 = everything)");
+  options->add_to(*removal);
+  removal->callback([options] { prune(*options); });
+}
+
+}  // namespace kvreplay

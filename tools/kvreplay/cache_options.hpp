@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "sim/stage_store.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace kvreplay {
+
+/// Which cache folder a command uses.
+struct CacheOptions {
+  std::string folder;  ///< "" = the user's own
+  std::string limit = "10GiB";
+  bool none = false;
+
+  /// --cache and --cache-limit. The object outlives the command.
+  void add_to(CLI::App& command);
+  /// Nothing, where none is wanted.
+  [[nodiscard]] std::optional<StageStore> open() const;
+  [[nodiscard]] std::int64_t limit_bytes() const;
+};
+
+}  // namespace kvreplay
