@@ -74,7 +74,7 @@ BAD_COMMAND_LINES = {
     (): ["run", "explain"],
     ("rum", ): ["rum", "did you mean 'run'"],
     ("run", ): ["EXPERIMENT"],
-    ("run", "experiment.json", "--sett", "a=b"): ["--ste", "did you mean '--set'"],
+    ("run", "experiment.json", "--sett", "a=b"): ["--sett", "did you mean '--set'"],
     ("run", "experiment.json", "--format", "xml"): ["xml", "csv"],
     ("run", "experiment.json", "--threads", "0"): ["--threads"],
     ("run", "experiment.json", "--out"): ["--out"],
