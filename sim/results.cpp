@@ -320,9 +320,19 @@ ResultTable quality_rows(std::span<const LayerQuality> layers) {
 std::string table_text(const ResultTable& table) {
   if (table.rows.empty()) return "";
   std::string text;
-  for (const CellResult& cell : cells) {
-    const std::string line = "SYNTHETIC trace, generated and not recorded: " + cell.trace + '\n';
-    if (cell.synthetic && text.find(line) == std::string::npos) text += line;
+  const auto index_of = [&](std::string_view name) {
+    return std::find_if(table.columns.begin(), table.columns.end(),
+                        [&](const auto& column) { return column.name == name; }) -
+           table.columns.begin();
+  };
+  const auto trace = static_cast<std::size_t>(index_of("trace"));
+  const auto synthetic = static_cast<std::size_t>(index_of("synthetic"));
+  for (const std::vector<CellValue>& row : table.rows) {
+    if (row.at(synthetic) != CellValue{std::int64_t{1}}) continue;
+    const std::string line =
+        "SYNTHETIC trace, generated and not recorded: " + std::get<std::string>(row.at(trace)) +
+        '\n';
+    if (text.find(line) == std::string::npos) text += line;
   }
   std::vector<TableColumn> shown;
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
