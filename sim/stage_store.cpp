@@ -145,7 +145,11 @@ std::optional<std::string> StageStore::find(const std::string& kind, const std::
 std::optional<std::string> StageStore::read(const std::string& kind, const std::string& key) {
   const std::optional<std::string> path = find(kind, key);
   if (!path) return std::nullopt;
-  std::string output(fs::file_size(*path) - kTrailerBytes, '\0');
+  // Another process may have evicted the entry since it was found.
+  std::error_code code;
+  const std::uintmax_t bytes = fs::file_size(*path, code);
+  if (code || bytes < kTrailerBytes) return std::nullopt;
+  std::string output(static_cast<std::size_t>(bytes) - kTrailerBytes, '\0');
   std::ifstream stream(*path, std::ios::binary);
   if (!stream.read(output.data(), static_cast<std::streamsize>(output.size()))) return std::nullopt;
   return output;

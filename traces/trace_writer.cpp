@@ -174,7 +174,7 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
         hdf5.write_integer_attribute(path_within, "query_start", queries.start);
       }
       state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
-          static_cast<std::size_t>(shape[0]));
+          static_cast<std::size_t>(state_->heads(tensor)));
     }
   }
 }

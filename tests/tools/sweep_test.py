@@ -163,8 +163,8 @@ class Sweep(ProgramTest):
                           "system.selection.budget_tokens"])
         self.assertEqual(len({tuple(row.split(",")[at - 1:at + 4]) for row in rows}), CELLS)
         quality = self.expected["quality.csv"].decode().splitlines()
-        self.assertEqual(quality[0].split(",")[:3],
-                         ["trace", "system", "system.selection.budget_tokens"])
+        self.assertEqual(quality[0].split(",")[:4],
+                         ["trace", "synthetic", "system", "system.selection.budget_tokens"])
 
 
 if __name__ == "__main__":
