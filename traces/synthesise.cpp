@@ -518,6 +518,16 @@ std::int64_t in_range(const std::string& name, std::int64_t value, std::int64_t 
                   "integer from " + std::to_string(least) + " to " + std::to_string(most));
 }
 
+/// A longer text turns the slow pairs to angles at which the source's keys and queries never met,
+/// and attention there is noise. The base that models are given for a longer context ("NTK-aware"
+/// scaling) keeps the fastest pair and turns the slowest over the whole text as far as in the
+/// source.
+double stretched_theta(double theta, std::int64_t head_dim, double stretch) {
+  if (stretch <= 1 || head_dim <= 2) return theta;
+  const double dim = static_cast<double>(head_dim);
+  return theta * std::pow(stretch, dim / (dim - 2));
+}
+
 /// Indices into recorded_layers.
 std::vector<std::int64_t> source_layers(const TraceReader& source,
                                         const SynthesisOptions& options) {
@@ -593,6 +603,9 @@ TraceInfo make_info(const TraceReader& source, std::span<const std::int64_t> lay
   info.tokens =
       info.prompt_tokens + in_range("steps", options.decode_steps.value_or(from.decode_steps()), 1,
                                     most - info.prompt_tokens);
+  info.rope_theta =
+      stretched_theta(from.rope_theta, info.head_dim,
+                      static_cast<double>(info.tokens) / static_cast<double>(from.tokens));
   info.dtype = options.dtype.value_or(from.dtype);
   if (info.dtype != "f16" && info.dtype != "bf16") {
     throw UserError({"synth", ""}, "dtype is '" + info.dtype + "'", "f16, bf16");

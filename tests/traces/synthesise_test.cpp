@@ -11,6 +11,7 @@
 #include "tests/support/user_error.hpp"
 #include "traces/convert.hpp"
 #include "traces/cut.hpp"
+#include "traces/inspect.hpp"
 #include "traces/vector_model.hpp"
 
 namespace kvreplay {
@@ -168,6 +169,19 @@ TEST_F(SynthesiseTest, HeadsAttendAsRecorded) {
     EXPECT_NEAR(drawn.top_64_overlap, recorded.top_64_overlap, 0.12) << head.query_head;
     EXPECT_NEAR(drawn.first_16_mass, recorded.first_16_mass, 0.15) << head.query_head;
   }
+}
+
+/// RoPE at distances that the source never had would leave nothing on sinks and neighbours.
+TEST_F(SynthesiseTest, ALongTextKeepsItsSinksAndItsNeighbourhood) {
+  const std::string file = folder_.file("long.synthetic.kvtrace.h5");
+  const Synthesiser synthesiser(TraceReader(kShipped),
+                                {.like_layers = {12}, .prompt_tokens = 16368, .decode_steps = 16});
+  synthesiser.write(file);
+  const TraceReader made(file);
+  EXPECT_GT(made.info().rope_theta, TraceReader(kShipped).info().rope_theta);
+  const AttentionSummary attention = summarise(made).layers[0].attention.value();
+  EXPECT_GT(attention.first_16_mass, 0.15);
+  EXPECT_GT(attention.last_64_mass, 0.3);
 }
 
 /// Drift and splits act: the same clusters without them give other keys, and no drift is reported.
