@@ -579,14 +579,22 @@ class Replay::Work {
   std::shared_ptr<const AccessLog> log_of(Decision& decision) {
     const std::lock_guard guard(decision.mutex);
     if (decision.log == nullptr && options_.store != nullptr) {
-      if (const auto file = options_.store->find(kLogs, decision.key)) {
-        decision.log = std::make_shared<const AccessLog>(read_access_log(*file));
-      }
+      decision.log = kept_log(decision);
     }
     if (decision.log == nullptr) {
       decide_together({decision.number});
     }
     return decision.log;
+  }
+
+  [[nodiscard]] std::shared_ptr<const AccessLog> kept_log(const Decision& decision) const {
+    const std::optional<std::string> file = options_.store->find(kLogs, decision.key);
+    if (!file) return nullptr;
+    try {
+      return std::make_shared<const AccessLog>(read_access_log(*file));
+    } catch (const UserError&) {
+      return nullptr;  // another process has evicted it since
+    }
   }
 
   void write_logs(Decision& decision) {
