@@ -6,13 +6,13 @@ over it where one is given.
 """
 
 import argparse
-import csv
 import json
 import math
 import pathlib
 import sys
 
 import plot_style
+from plot_input import csv_rows, fail
 from plot_style import plt
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -20,18 +20,9 @@ NEEDED = ("device", "bytes", "depth", "iops", "mb_s")
 CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
 
 
-def fail(message):
-    print(f"tools/plot_device.py: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def read_model(file):
     try:
-        if str(file) == "-":
-            rows = list(csv.DictReader(sys.stdin))
-        else:
-            with open(file, newline="", encoding="utf-8") as stream:
-                rows = list(csv.DictReader(stream))
+        rows = csv_rows(file)
     except OSError as error:
         fail(f"{file}: {error.strerror}; allowed: what `kvreplay device describe --csv` prints")
     missing = [name for name in NEEDED if not rows or name not in rows[0]]

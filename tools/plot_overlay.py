@@ -6,12 +6,12 @@ left out, unless there is no other.
 """
 
 import argparse
-import csv
 import pathlib
 import statistics
 import sys
 
 import plot_style
+from plot_input import csv_rows, fail
 from plot_style import plt
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -22,19 +22,10 @@ NUMBERS = ("bytes", "depth", "measured", "model", "error_percent", "write_percen
 COLUMNS = 4
 
 
-def fail(message):
-    print(f"tools/plot_overlay.py: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def read_tables(file):
     """Rows by table, in the order of the file."""
     try:
-        if str(file) == "-":
-            rows = list(csv.DictReader(sys.stdin))
-        else:
-            with open(file, newline="", encoding="utf-8") as stream:
-                rows = list(csv.DictReader(stream))
+        rows = csv_rows(file)
         for row in rows:
             row.update({name: float(row[name]) for name in NUMBERS})
     except OSError as error:

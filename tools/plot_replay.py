@@ -7,27 +7,20 @@ STEM.pdf and STEM.png.
 """
 
 import argparse
-import csv
 import json
 import pathlib
-import sys
 
 import plot_style
+from plot_input import csv_rows, fail
 from plot_style import plt
 
 MODELLED = {"color": plot_style.COLOURS[0], "marker": plot_style.MARKERS[0]}
 MEASURED = {"color": plot_style.COLOURS[1], "marker": plot_style.MARKERS[1]}
 
 
-def fail(message):
-    print(f"tools/plot_replay.py: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def read_columns(file, names):
     try:
-        with open(file, newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
+        rows = csv_rows(file)
         return {name: [float(row[name]) for row in rows] for name in names}
     except OSError as error:
         fail(f"{file}: {error.strerror}; allowed: the folder of a `kvreplay device replay`")

@@ -8,11 +8,11 @@ two are equal, in the grey band they differ by at most 10 %.
 import argparse
 import json
 import pathlib
-import sys
 
 import numpy
 
 import plot_style
+from plot_input import fail
 from plot_style import plt
 
 PANELS = {
@@ -33,9 +33,7 @@ def main():
         report = json.loads(arguments.report.read_text(encoding="utf-8"))
         heads = report["heads"]
     except (OSError, ValueError, KeyError) as error:
-        print(f"tools/plot_synthesis.py: {arguments.report}: {error}; allowed: a file of "
-              "`kvreplay synth --report`", file=sys.stderr)
-        sys.exit(2)
+        fail(f"{arguments.report}: {error}; allowed: a file of `kvreplay synth --report`")
 
     layers = sorted({head["layer"] for head in heads})
     styles = plot_style.series_styles(layers)

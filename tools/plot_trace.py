@@ -7,23 +7,18 @@ calls it.
 
 import argparse
 import pathlib
-import sys
 
 import h5py
 import numpy
 
 import plot_style
+from plot_input import fail
 from plot_style import plt
 
 MOST_LAYERS = 6  # panels: more are drawn as this many, evenly spread
 MEASURED_STEPS = 24
 SAMPLED_ROWS = 4096
 SHIFT_POINTS = 3000
-
-
-def fail(message):
-    print(f"tools/plot_trace.py: {message}", file=sys.stderr)
-    sys.exit(2)
 
 
 def text(value):

@@ -1,0 +1,19 @@
+"""What the scripts that draw figures read, and how they refuse what they cannot."""
+
+import csv
+import pathlib
+import sys
+
+
+def fail(message):
+    """Ends the script with one line, which names it, and exit code 2."""
+    print(f"tools/{pathlib.Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def csv_rows(file):
+    """The rows of a CSV file by column name; "-" is standard input. OSError where it cannot be read."""
+    if str(file) == "-":
+        return list(csv.DictReader(sys.stdin))
+    with open(file, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
