@@ -34,20 +34,6 @@ class EnginesTest : public test::TargetFile {
     return Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), depth_of(name)});
   }
 
-  /// The engines that the system permits; one at least.
-  static std::vector<std::string> engines(const BlockTarget& target) {
-    std::vector<std::string> names;
-    for (const std::string& name : engine_preference()) {
-      try {
-        names.push_back(choose_engine(target, name).name);
-      } catch (const UserError& error) {
-        std::printf("not tested: %s\n", error.what());
-      }
-    }
-    EXPECT_FALSE(names.empty());
-    return names;
-  }
-
   /// Requests of mixed sizes at random places, each with its own place in memory.
   std::vector<IoRequest> random_requests(std::size_t count, std::uint64_t seed) const {
     Random random(seed);

@@ -226,19 +226,6 @@ TEST(ScheduleMeasurement, ItsJsonHoldsAllOfIt) {
 
 class RunScheduleOnFile : public test::TargetFile {
  protected:
-  std::vector<std::string> engines(const BlockTarget& target) {
-    std::vector<std::string> names;
-    for (const std::string& name : engine_preference()) {
-      try {
-        names.push_back(choose_engine(target, name).name);
-      } catch (const UserError& error) {
-        std::printf("not tested: %s\n", error.what());
-      }
-    }
-    EXPECT_FALSE(names.empty());
-    return names;
-  }
-
   static ScheduleMeasurement run(const BlockTarget& target, const std::string& name,
                                  const Schedule& schedule, std::byte fill = std::byte{0}) {
     const std::uint32_t depth = name == "sync" ? 1 : 6;

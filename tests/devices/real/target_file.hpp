@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "devices/real/block_target.hpp"
+#include "devices/real/io_engine.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace kvreplay::test {
@@ -51,6 +53,20 @@ class TargetFile : public ::testing::Test {
     } catch (const UserError& error) {
       GTEST_SKIP() << "no direct I/O in the temporary folder (set TMPDIR): " << error.what();
     }
+  }
+
+  /// The engines that the system permits; one at least.
+  static std::vector<std::string> engines(const BlockTarget& target) {
+    std::vector<std::string> names;
+    for (const std::string& name : engine_preference()) {
+      try {
+        names.push_back(choose_engine(target, name).name);
+      } catch (const UserError& error) {
+        std::printf("not tested: %s\n", error.what());
+      }
+    }
+    EXPECT_FALSE(names.empty());
+    return names;
   }
 
   TemporaryFolder folder_;
