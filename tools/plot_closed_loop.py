@@ -6,28 +6,14 @@ Reads FOLDER/closed_loop.csv; writes FOLDER/closed_loop.pdf and FOLDER/closed_lo
 """
 
 import argparse
-import csv
 import pathlib
-import sys
 
 import plot_style
+from plot_input import table
 from plot_style import plt
 
 NEEDED = ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity", "kl",
           "output_error")
-
-
-def read_rows(file):
-    try:
-        with open(file, newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-    except OSError as error:
-        sys.exit(f"tools/plot_closed_loop.py: {file}: {error.strerror}; "
-                 "allowed: a closed_loop.csv of `kvreplay evaluate`")
-    missing = [name for name in NEEDED if not rows or name not in rows[0]]
-    if missing:
-        sys.exit(f"tools/plot_closed_loop.py: {file}: no column {', '.join(missing)}")
-    return rows
 
 
 def draw_curves(axes, rows, unit, x_name, y, styles):
@@ -84,7 +70,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
                         help="what `kvreplay evaluate --out FOLDER` wrote")
     folder = parser.parse_args().folder
-    figure = draw(read_rows(folder / "closed_loop.csv"))
+    figure = draw(table(folder / "closed_loop.csv", NEEDED, "the folder of a `kvreplay evaluate`"))
     for file in plot_style.save(figure, folder / "closed_loop"):
         print(file)
 

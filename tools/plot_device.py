@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 import plot_style
-from plot_input import csv_rows, fail
+from plot_input import fail, table
 from plot_style import plt
 from matplotlib.ticker import FixedLocator, NullLocator
 
@@ -21,14 +21,7 @@ CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
 
 
 def read_model(file):
-    try:
-        rows = csv_rows(file)
-    except OSError as error:
-        fail(f"{file}: {error.strerror}; allowed: what `kvreplay device describe --csv` prints")
-    missing = [name for name in NEEDED if not rows or name not in rows[0]]
-    if missing:
-        fail(f"{file}: no column {', '.join(missing)}; allowed: what `kvreplay device describe "
-             "--csv` prints")
+    rows = table(file, NEEDED, "what `kvreplay device describe --csv` prints")
     points = [{"bytes": int(row["bytes"]), "depth": int(row["depth"]), "iops": float(row["iops"]),
                "mb_s": float(row["mb_s"])} for row in rows]
     return rows[0]["device"], points

@@ -11,8 +11,20 @@ def fail(message):
     sys.exit(2)
 
 
+def table(file, needed, allowed):
+    """The rows of a CSV file with the columns `needed`; `allowed` says what it must be."""
+    try:
+        rows = csv_rows(file)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; allowed: {allowed}")
+    missing = [name for name in needed if not rows or name not in rows[0]]
+    if missing:
+        fail(f"{file}: no column {', '.join(missing)}; allowed: {allowed}")
+    return rows
+
+
 def csv_rows(file):
-    """The rows of a CSV file by column name; "-" is standard input. OSError where it cannot be read."""
+    """The rows of a CSV file by column name; "-" is standard input. OSError where it is unreadable."""
     if str(file) == "-":
         return list(csv.DictReader(sys.stdin))
     with open(file, newline="", encoding="utf-8") as stream:

@@ -51,6 +51,21 @@ def series_styles(names):
             for place, name in enumerate(names)}
 
 
+def made_with(rows):
+    """What every caption should say of rows of results: trace, model, platform, device; whether
+    decisions are projected onto the model, and whether a trace is synthetic."""
+    texts = []
+    for column in ("trace", "model", "platform", "device"):
+        names = list(dict.fromkeys(row[column] for row in rows if row.get(column)))
+        if names:
+            texts.append(f"{column} {', '.join(names)}")
+    if any(str(row.get("synthetic")) == "1" for row in rows):
+        texts[0] += " (SYNTHETIC, not recorded)"
+    if any(row.get("projection", "none") != "none" for row in rows):
+        texts[1] += " (projected)"
+    return "; ".join(texts)
+
+
 def legend_below(figure, handles):
     """One legend for all panels, in a strip of its own under them."""
     columns = max(2, int(figure.get_figwidth()))

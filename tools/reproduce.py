@@ -30,11 +30,16 @@ NOTICED = 0.01  # ours that differ by less are in no order
 TOLERANCE = 0.25
 
 PAPER_KEYS = {"title", "source", "calibrated", "runs", "claims", "figures"}
-RUN_KEYS = {"experiment", "set", "variants", "statistics", "prompt_tokens", "traces", "devices"}
+RUN_KEYS = {"experiment", "set", "variants", "statistics", "prompt_tokens", "traces", "devices",
+            "evaluate"}
+EVALUATE_KEYS = {"systems", "budgets", "bits", "prompt", "steps"}
 CLAIM_KEYS = {"name", "claim", "source", "unit", "run", "metric", "scale", "complement", "where", "over", "pick",
               "series", "x", "xs", "reported", "order", "labels", "proxy", "tolerance", "direction",
-              "calibrated_on", "reason", "not_simulated", "figure", "panel"}
+              "calibrated_on", "reason", "check", "not_simulated", "figure", "panel"}
 FIGURE_KEYS = {"title", "x", "y", "log"}
+CLOSED_LOOP_MODEL = "smollm2-135m"
+NO_WEIGHTS = ("the closed loop needs the model's weights: "
+              f"kvreplay fetch-model {CLOSED_LOOP_MODEL}, then kvreplay reproduce again")
 PICKS = {"mean": lambda values: sum(values) / len(values), "max": max, "min": min}
 DIRECTIONS = ("rank", "trend", "side")
 
@@ -111,8 +116,11 @@ def load_paper(file):
     for name, run in paper["runs"].items():
         where = f"{file}: /runs/{name}"
         allow_only(run, RUN_KEYS, where)
-        if ("experiment" in run) == ("devices" in run):
-            raise Mistake(f"{where}: allowed: either 'experiment' or 'devices'")
+        if sum(kind in run for kind in ("experiment", "devices", "evaluate")) != 1:
+            raise Mistake(f"{where}: allowed: one of 'experiment', 'devices' and 'evaluate'")
+        if "evaluate" in run:
+            allow_only(run["evaluate"], EVALUATE_KEYS, f"{where}/evaluate")
+            need(run["evaluate"], ("systems", "prompt", "steps"), f"{where}/evaluate")
     for name, figure in paper.get("figures", {}).items():
         allow_only(figure, FIGURE_KEYS, f"{file}: /figures/{name}")
     names = [claim.get("name") for claim in paper["claims"]]
@@ -222,6 +230,29 @@ class Program:
             for log in logs:
                 log.unlink()
 
+    def evaluate(self, spec, out):
+        """Rows of the closed loop on the shipped story's tokens, with matrices of the dialogue's;
+        None without the weights. The budget is the row's variant."""
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        if not (cache / f"kvreplay/models/{CLOSED_LOOP_MODEL}.kvmodel").exists():
+            return None
+        traces = find_traces([])
+        steps = min(spec["steps"], self.steps or spec["steps"])
+        length = ["--model", CLOSED_LOOP_MODEL, "--prompt", spec["prompt"]]
+        adapters = out.parent / "cut-adapters" / f"{spec['prompt']}.kvtrace.h5"
+        if not adapters.exists():
+            adapters.parent.mkdir(parents=True, exist_ok=True)
+            self.call("record", *length, "--steps", 64, "--from-trace", traces["dialogue"],
+                      "--out", adapters)
+        lists = [word for name in ("systems", "budgets", "bits") if name in spec
+                 for word in (f"--{name}", ",".join(map(str, spec[name])))]
+        self.call("evaluate", *length, "--steps", steps, "--from-trace", traces["story"],
+                  "--adapter-trace", adapters, *lists, "--out", out)
+        rows = read_csv(out / "closed_loop.csv")
+        text = traces["story"].name.removesuffix(".kvtrace.h5")
+        return [{**row, "variant": row["budget"], "trace": text, "model": CLOSED_LOOP_MODEL}
+                for row in rows]
+
     def describe(self, devices):
         rows = []
         for device in devices:
@@ -269,7 +300,8 @@ def variants_of(run):
 
 
 def run_all(papers, program, out):
-    """{paper: {run: rows}}; every run's rows also in out/runs/PAPER-RUN.json."""
+    """{paper: {run: rows}}, or None in place of rows of a run that could not be made; every run's
+    rows also in out/runs/PAPER-RUN.json."""
     jobs = [(paper, name, run, variant, settings)
             for paper, content in papers.items()
             for name, run in content["runs"].items()
@@ -278,12 +310,13 @@ def run_all(papers, program, out):
     bar = Bar(len(jobs))
     for paper, name, run, variant, settings in jobs:
         bar.show(f"{paper} {name} {variant}")
+        tag = "-".join(text for text in (paper, name, variant) if text).replace(" ", "_")
         if "devices" in run:
-            rows = program.describe(run["devices"])
+            tables[paper][name] += program.describe(run["devices"])
+        elif "evaluate" in run:
+            tables[paper][name] = program.evaluate(run["evaluate"], out / "runs" / tag)
         else:
-            tag = "-".join(text for text in (paper, name, variant) if text).replace(" ", "_")
-            rows = program.run(run, variant, settings, out / "runs" / tag)
-        tables[paper][name] += rows
+            tables[paper][name] += program.run(run, variant, settings, out / "runs" / tag)
         bar.advance()
     bar.end()
     for cut in (out / "runs").glob("cut-*"):
@@ -454,11 +487,16 @@ def verdict_of(point, points):
     return DIRECTION if keeps_direction(point, points) else NOT
 
 
-def reason_of(claim, series, verdict):
+def why(claim, series, verdict):
+    """The cells "reason" and "check" of a row whose number is another than the paper's."""
     if verdict in (REPRODUCED, CALIBRATED):
-        return ""
-    reason = claim.get("reason", "")
-    return reason.get(series, reason.get("", "")) if isinstance(reason, dict) else reason
+        return {}
+
+    def text(key):
+        found = claim.get(key, "")
+        return found.get(series, found.get("", "")) if isinstance(found, dict) else found
+
+    return {"reason": text("reason"), "check": text("check")}
 
 
 def short(value):
@@ -480,7 +518,7 @@ def row_of(paper, claim, case, **values):
     name = claim["claim"] + (f" (proxy: {claim['proxy']})" if "proxy" in claim else "")
     return {"paper": paper, "claim": name, "case": case, "source": claim["source"],
             "unit": claim.get("unit", ""), "reported": "", "simulated": "", "lowest": "",
-            "highest": "", "ratio": "", "verdict": "", "reason": "", **values}
+            "highest": "", "ratio": "", "verdict": "", "reason": "", "check": "", **values}
 
 
 def summary_rows(paper, claim, points):
@@ -493,7 +531,7 @@ def summary_rows(paper, claim, points):
         rows.append(row_of(paper, claim, f"order, {claim['x']} {x}", unit="",
                            reported=order_text(column, lambda p: p.reported),
                            simulated=order_text(column, lambda p: p.value), verdict=verdict,
-                           reason=reason_of(claim, "", verdict)))
+                           **why(claim, "", verdict)))
     free = [point for point in points if verdict_of(point, points) != CALIBRATED]
     error = sum(abs(point.ratio - 1) for point in free) / len(free)
     rows.append(row_of(paper, claim, f"mean absolute error of {len(free)} cells", unit="%",
@@ -510,9 +548,11 @@ def order_row(paper, claim, tables):
     broken = [f"{worse} above {better}" for better, worse in pairs if values[worse] >= values[better]]
     ranked = sorted(values, key=values.get, reverse=True)
     verdict = NOT if broken else REPRODUCED
-    reason = "; ".join(filter(None, [f"{len(pairs) - len(broken)} of {len(pairs)} pairs hold",
-                                     reason_of(claim, "", verdict)])) if broken else ""
-    return row_of(paper, claim, "order", verdict=verdict, reason=reason,
+    cells = why(claim, "", verdict)
+    if broken:
+        held = f"{len(pairs) - len(broken)} of {len(pairs)} pairs hold"
+        cells["reason"] = "; ".join(filter(None, [held, cells["reason"]]))
+    return row_of(paper, claim, "order", verdict=verdict, **cells,
                   reported=" > ".join(", ".join(tier) for tier in tiers),
                   simulated=" > ".join(f"{name} {short(values[name])}" for name in ranked))
 
@@ -524,6 +564,9 @@ def judge(paper, content, tables):
         if "not_simulated" in claim:
             rows.append(row_of(paper, claim, "", reported=claim["reported"], verdict=NOT_SIMULATED,
                                reason=claim["not_simulated"]))
+            continue
+        if any(tables[run] is None for run in as_list(claim["run"])):
+            rows.append(row_of(paper, claim, "", verdict=NOT_SIMULATED, reason=NO_WEIGHTS))
             continue
         if "order" in claim:
             rows.append(order_row(paper, claim, tables))
@@ -538,7 +581,7 @@ def judge(paper, content, tables):
                                simulated=short(point.value), lowest=short(point.low),
                                highest=short(point.high),
                                ratio=short(point.ratio) if point.bound == "=" else "",
-                               verdict=verdict, reason=reason_of(claim, point.series, verdict)))
+                               verdict=verdict, **why(claim, point.series, verdict)))
         if claim.get("direction") == "rank" and "x" in claim:
             rows += summary_rows(paper, claim, points)
     return rows, points_by_claim
@@ -565,18 +608,25 @@ def markdown(papers, rows, traces):
         lines += [f"- Calibrated: {text}" for text in content.get("calibrated", [])]
         if content.get("calibrated"):
             lines.append("")
-        lines += ["| claim | case | source | reported | simulated | ratio | verdict | reason |",
-                  "|---|---|---|---|---|---|---|---|"]
-        shown = ""
+        lines += ["| claim | case | source | reported | simulated | range | ratio | verdict | reason |",
+                  "|---|---|---|---|---|---|---|---|---|"]
+        shown, checks = "", []
         for row in (row for row in rows if row["paper"] == paper):
-            reason = "as above" if row["reason"] and row["reason"] == shown else row["reason"]
-            shown = row["reason"] or shown
+            reason = row["reason"]
+            if row["check"]:
+                if row["check"] not in checks:
+                    checks.append(row["check"])
+                reason += f" (check {checks.index(row['check']) + 1})"
+            reason, shown = "as above" if reason and reason == shown else reason, reason or shown
+            spread = f"{row['lowest']} to {row['highest']}" if row["lowest"] != row["highest"] else ""
             unit = f" {row['unit']}" if row["unit"] else ""
             cells = [row["claim"], row["case"], row["source"],
                      row["reported"] and row["reported"] + unit,
-                     row["simulated"] and row["simulated"] + unit, row["ratio"], row["verdict"], reason]
+                     row["simulated"] and row["simulated"] + unit, spread, row["ratio"],
+                     row["verdict"], reason]
             lines.append("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
+        lines += ["", *(f"{number}. {check}" for number, check in enumerate(checks, 1))]
+        lines += [""] if checks else []
     return "\n".join(lines)
 
 
@@ -604,14 +654,32 @@ def parse_arguments(words):
                         help="new folder (default: results/PAPER, numbered when taken)")
     parser.add_argument("--trace", action="append", default=[], metavar="ROLE=FILE",
                         help=f"a recording to use in the shipped one's place; ROLE: {', '.join(ROLES)};"
-                             " may be given again")
+                             " FILE none leaves it out; may be given again")
     parser.add_argument("--steps", type=int, metavar="N",
                         help="replay only the first N decode steps (default: all)")
+    parser.add_argument("--figure", metavar="NAME",
+                        help="only this figure of the paper, such as recall, and the runs it needs")
     parser.add_argument("--figures-only", action="store_true",
                         help="judge and draw what the runs in --out DIR gave, without running them")
     parser.add_argument("--configs", type=pathlib.Path, default=TOP / "configs", metavar="DIR",
                         help="where papers, experiments and systems are (default: the source tree's)")
     return parser.parse_args(words)
+
+
+def only_figure(paper, name, file):
+    """The paper with one figure: its claims, what else is said of the same runs, and those runs."""
+    figures = paper.get("figures", {})
+    one_of(name, figures, f"{file}: --figure")
+    drawn = {run for claim in paper["claims"] if claim.get("figure") == name
+             for run in runs_of(claim)}
+    claims = [claim for claim in paper["claims"] if claim.get("figure", name) == name
+              and "not_simulated" not in claim and drawn.issuperset(runs_of(claim))]
+    return {**paper, "claims": claims, "figures": {name: figures[name]},
+            "runs": {run: paper["runs"][run] for run in paper["runs"] if run in drawn}}
+
+
+def runs_of(claim):
+    return {*as_list(claim.get("run", [])), *as_list(claim.get("over", {}).get("run", []))}
 
 
 def paper_files(name, configs):
@@ -637,6 +705,9 @@ def find_traces(given):
         if not equals or role not in ROLES:
             raise Mistake(f"--trace {text}: found no role; allowed: {', '.join(ROLES)}, as in"
                           " story=FILE")
+        if file == "none":
+            traces.pop(role, None)
+            continue
         if not pathlib.Path(file).is_file():
             raise Mistake(f"--trace {text}: no such file; allowed: a trace")
         traces[role] = pathlib.Path(file).resolve()
@@ -674,6 +745,9 @@ def main(words):
         arguments = parse_arguments(words)
         papers = {name: load_paper(file)
                   for name, file in paper_files(arguments.paper, arguments.configs).items()}
+        if arguments.figure:
+            papers = {name: only_figure(paper, arguments.figure, name)
+                      for name, paper in papers.items()}
         traces = find_traces(arguments.trace)
         if arguments.figures_only:
             if arguments.out is None:

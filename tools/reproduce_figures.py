@@ -16,7 +16,8 @@ def plain(value, _=None):
 
 
 def draw_lines(axes, points, styles, log_y):
-    """Ours solid, the paper's dashed with hollow marks; x in equal steps, as papers draw them."""
+    """Ours solid, with the range over the traces where there are several; the paper's dashed with
+    hollow marks; x in equal steps, as papers draw them."""
     claim = points[0].claim
     places = {x: place for place, x in enumerate(claim["xs"])}
     for series in dict.fromkeys(point.series for point in points):
@@ -24,6 +25,8 @@ def draw_lines(axes, points, styles, log_y):
         at = [places[point.x] for point in own]
         style = styles[series]
         axes.plot(at, [point.value for point in own], linewidth=1.1, markersize=4, **style)
+        axes.vlines(at, [point.low for point in own], [point.high for point in own], linewidth=0.8,
+                    color=style["color"])
         axes.plot(at, [point.reported for point in own], linestyle=(0, (3, 2)), linewidth=0.8,
                   markersize=4.5, markerfacecolor="none", markeredgewidth=0.8, **style)
     names = claim.get("labels", {})
@@ -34,51 +37,54 @@ def draw_lines(axes, points, styles, log_y):
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        shown = [value for point in points for value in (point.value, point.reported)]
+        shown = [value for point in points for value in (point.high, point.reported)]
         axes.set_ylim(0, 1.08 * max(value for value in shown if not math.isnan(value)))
     axes.yaxis.set_major_formatter(FuncFormatter(plain))
 
 
 def draw_bars(axes, points, log_x):
-    """A pair of bars a number, with its value."""
+    """A pair of bars a number, with its value, and the range over the traces where there are
+    several. Dots on a logarithmic axis, which has no zero for a bar to begin at."""
     axes.set_xscale("log" if log_x else "linear")
+    shown = []
     for place, point in enumerate(points):
         bound = "" if point.bound == "=" else point.bound
-        for shift, value, colour, text in ((-0.2, point.reported, PAPER, bound + plain(point.reported)),
-                                           (0.2, point.value, OURS, plain(point.value))):
+        for at, value, end, colour, text in (
+                (place - 0.2, point.reported, point.reported, PAPER, bound + plain(point.reported)),
+                (place + 0.2, point.value, point.high, OURS, plain(point.value))):
             if math.isnan(value):
                 continue
-            axes.barh(place + shift, value, height=0.36, color=colour)
-            axes.annotate(text, (max(value, 0), place + shift), xytext=(3, 0), fontsize=6.5,
+            shown += [value, end]
+            if log_x:
+                axes.plot(value, at, marker="o", markersize=5, color=colour)
+            else:
+                axes.barh(at, value, height=0.36, color=colour)
+            axes.annotate(text, (max(value, end, 0), at), xytext=(4, 0), fontsize=6.5,
                           textcoords="offset points", va="center")
-    axes.set_yticks(range(len(points)), [wrapped(point.label or point.claim["claim"], 34) for point in points])
+        if point.low < point.high:
+            axes.plot((point.low, point.high), (place + 0.2,) * 2, color="black", linewidth=1)
+    axes.set_yticks(range(len(points)),
+                    [wrapped(point.label or point.claim["claim"], 34) for point in points])
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
-    largest = max(value for point in points for value in (point.value, point.reported)
-                  if not math.isnan(value))
     if log_x:
-        axes.set_xlim(right=largest * 30)
+        axes.set_xlim(min(shown) / 3, max(shown) * 30)
         axes.xaxis.set_major_locator(LogLocator(numticks=5))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
-        axes.set_xlim(0, 1.3 * largest)
+        axes.set_xlim(0, 1.3 * max(shown))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
 
 
 def made_with(claims, tables):
-    """What the runs of a figure hold fixed."""
-    texts = []
+    """The rows of a figure's claims, in words."""
     rows = []
     for claim in claims:
         where = dict(claim.get("where", {}))
         if "series" in claim:
             where[claim["series"]] = list(claim["reported"])
         rows += reproduce.matching(reproduce.rows_of(claim["run"], tables), where)
-    for column in ("trace", "model", "platform", "device"):
-        names = list(dict.fromkeys(row[column] for row in rows if row.get(column)))
-        if names:
-            texts.append(f"{column} {', '.join(names)}")
-    return "; ".join(texts)
+    return plot_style.made_with(rows)
 
 
 def unit_of(points):
@@ -135,8 +141,11 @@ def draw(figure_spec, panels, content, tables):
             handles.append(plt.Line2D([], [], color="black", linestyle=(0, (3, 2)), marker="o",
                                       markerfacecolor="none", markersize=5, label="paper"))
     else:
-        handles = [plt.Rectangle((0, 0), 1, 1, color=PAPER, label="paper"),
-                   plt.Rectangle((0, 0), 1, 1, color=OURS, label="simulated")]
+        shape = {"linestyle": "none", "marker": "o" if figure_spec.get("log") else "s"}
+        handles = [plt.Line2D([], [], color=PAPER, label="paper", **shape),
+                   plt.Line2D([], [], color=OURS, label="simulated", **shape)]
+        if any(point.low < point.high for points in panels.values() for point in points):
+            handles.append(plt.Line2D([], [], color="black", linewidth=1, label="range of traces"))
     plot_style.legend_below(figure, handles)
     return figure
 

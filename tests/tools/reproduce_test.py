@@ -6,10 +6,12 @@ import json
 import sys
 import unittest
 
-from program import SOURCE, ProgramTest
+from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
 sys.path.insert(0, str(SOURCE / "tools"))
 import reproduce  # noqa: E402  (where it lies comes first)
+
+DIALOGUE = "smollm2-135m-dialogue-6k.kvtrace.h5"
 
 
 def row(system, batch, value, trace="t", **more):
@@ -101,6 +103,19 @@ class Verdicts(unittest.TestCase):
         self.assertEqual((found["verdict"], found["reason"]),
                          ("not reproduced", "0 of 1 pairs hold; why"))
 
+    def test_how_to_check_stands_where_the_reason_does(self):
+        claim = {**CLAIM, "reason": {"a": "of a", "": "of others"}, "check": {"a": "look here"}}
+        self.assertEqual([(found["reason"], found["check"]) for found in judge(claim)[:4]],
+                         [("", ""), ("of a", "look here"), ("of others", ""), ("of others", "")])
+        page = reproduce.markdown({"p": {"title": "P", "source": "s"}}, judge(claim), [])
+        self.assertIn("| of a (check 1) |", page)
+        self.assertIn("\n1. look here\n", page)
+
+    def test_without_weights_the_closed_loop_is_not_simulated(self):
+        found, = judge(self.one(1), {"run": None})
+        self.assertEqual(found["verdict"], "not simulated")
+        self.assertIn("fetch-model", found["reason"])
+
     def test_what_is_not_simulated_and_what_is_only_drawn(self):
         claim = {"name": "n", "claim": "n", "source": "3", "reported": "1 ms",
                  "not_simulated": "no part"}
@@ -147,9 +162,32 @@ class Reproduce(ProgramTest):
         self.assertGreater(speed["in_memory, as it is"], speed["in_memory, 8K"])
         for name in ("tiny-speed.pdf", "tiny-speed.png", "claims.md", "runs/tiny-run.json"):
             self.assertGreater((out / name).stat().st_size, 100, name)
+        self.assertEqual(self.traces_of(out), {SHIPPED_TRACE.name, DIALOGUE})
         before = (out / "claims.csv").read_bytes()
         self.succeed("reproduce", self.paper(), "--out", out, "--figures-only")
         self.assertEqual((out / "claims.csv").read_bytes(), before)
+
+    def traces_of(self, out):
+        rows = json.loads((out / "runs/tiny-run.json").read_text())
+        return {row["trace"] + ".kvtrace.h5" for row in rows}
+
+    def test_a_recording_can_be_left_out(self):
+        self.succeed("reproduce", self.paper(), "--out", self.folder / "one", "--steps", 20,
+                     "--trace", "dialogue=none", "--figure", "speed")
+        self.assertEqual(self.traces_of(self.folder / "one"), {SHIPPED_TRACE.name})
+
+    def test_one_figure_needs_its_runs_alone(self):
+        paper = copy.deepcopy(PAPER)
+        paper["runs"]["other"] = {"experiment": "first"}
+        paper["claims"] += [{"name": "order", "claim": "o", "source": "1", "run": "run",
+                             "metric": "recall", "series": "system", "order": ["in_memory", "quest"]},
+                            {"name": "far", "claim": "f", "source": "1", "run": "other",
+                             "metric": "recall", "reported": 1}]
+        part = reproduce.only_figure(paper, "speed", "tiny")
+        self.assertEqual(list(part["runs"]), ["run"])
+        self.assertEqual([claim["name"] for claim in part["claims"]], ["speed", "reuse", "order"])
+        with self.assertRaisesRegex(reproduce.Mistake, "spede.*allowed: speed"):
+            reproduce.only_figure(paper, "spede", "tiny")
 
     def test_mistakes_are_one_line(self):
         claim = lambda **more: lambda paper: paper["claims"][0].update(more)  # noqa: E731
@@ -161,6 +199,7 @@ class Reproduce(ProgramTest):
                 (claim(reported={"in_memory": [1]}), ["reported", "1 values", "2 of xs"]),
                 (claim(reported={"in_memory": [1, "many"]}), ["reported", "many", "number"]),
                 (lambda paper: paper["claims"].append(paper["claims"][0]), ["speed", "twice"]),
+                (lambda paper: paper["runs"]["run"].update(evaluate={}), ["runs/run", "one of"]),
                 (lambda paper: paper.pop("claims"), ["claims"])):
             with self.subTest(says):
                 self.refuses(["reproduce", self.paper(change), "--out", "bad"], says)

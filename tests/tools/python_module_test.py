@@ -1,0 +1,266 @@
+"""tools/kvreplay.py, the Python module: what it reads against h5py and csv by hand, its Pareto
+front against every pair of rows, and a user's mistakes."""
+
+import contextlib
+import csv
+import json
+import os
+import sys
+import unittest
+from unittest import mock
+
+import h5py
+import numpy as np
+import pandas
+
+from program import PROGRAM, SHIPPED_TRACE, SOURCE, ProgramTest
+
+sys.path.insert(0, str(SOURCE / "tools"))
+import kvreplay  # noqa: E402  (where it lies comes first)
+
+DIALOGUE_TRACE = SOURCE / "traces/data/smollm2-135m-dialogue-6k.kvtrace.h5"
+STEPS = 24
+EXPERIMENT = {
+    "title": "A test", "trace": "small.kvtrace.h5", "system": ["quest", "clusterkv", "dynakv"],
+    "model": "smollm2-135m", "platform": "orin_agx", "device": ["ufs40", "emmc51"], "batch": 1,
+    "warm_up_steps": 2, "timed_steps": 8, "set": {"system.selection.budget_tokens": 64}}
+
+
+class WithProgram(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        named = mock.patch.dict(os.environ, {"KVREPLAY": PROGRAM})
+        named.start()
+        cls.addClassCleanup(named.stop)
+
+    @contextlib.contextmanager
+    def refused(self, says):
+        """An Error in one line that has every text of `says`."""
+        with self.assertRaises(kvreplay.Error) as caught:
+            yield
+        message = str(caught.exception)
+        self.assertNotIn("\n", message)
+        for text in says:
+            self.assertIn(text, message)
+
+
+class Traces(WithProgram):
+    def test_what_it_says_is_what_h5py_finds(self):
+        for path in (SHIPPED_TRACE, DIALOGUE_TRACE):
+            with h5py.File(path) as file, kvreplay.trace(path) as trace:
+                attributes = file.attrs
+                self.assertEqual(trace.layers, attributes["recorded_layers"].tolist())
+                self.assertEqual(trace.prompt_tokens, attributes["prompt_tokens"])
+                self.assertEqual(trace.steps, attributes["tokens"] - attributes["prompt_tokens"])
+                self.assertEqual(trace.model, attributes["model"])
+                self.assertFalse(trace.synthetic)
+                frame = trace.positions()
+                np.testing.assert_array_equal(frame["id"], file["tokens/id"][:])
+                np.testing.assert_array_equal(frame["entropy"], file["tokens/entropy"][:])
+                self.assertEqual(frame["decoded"].sum(), trace.steps)
+                for layer in trace.layers:
+                    for name, vectors in (("key", trace.keys(layer)),
+                                          ("value", trace.values(layer)),
+                                          ("query", trace.queries(layer)),
+                                          ("query_ahead", trace.queries_ahead(layer))):
+                        data = file[f"layer/{layer}/{name}"]
+                        self.assertEqual(vectors.shape, data.shape)
+                        whole = np.asarray(vectors)
+                        self.assertEqual(whole.dtype, np.float32)
+                        np.testing.assert_array_equal(whole, data[:].astype(np.float32))
+                        np.testing.assert_array_equal(vectors[1, 7:19], data[1, 7:19])
+                    start = file[f"layer/{layer}/query"].attrs["query_start"]
+                    self.assertEqual(trace.queries(layer).first_position, start)
+
+    def test_attention_by_hand(self):
+        with h5py.File(SHIPPED_TRACE) as file, kvreplay.trace(SHIPPED_TRACE) as trace:
+            layer, head, position = 24, 7, 3100
+            query = file[f"layer/{layer}/query"][head, position - 3008].astype(float)
+            keys = file[f"layer/{layer}/key"][head // 3, :position + 1].astype(float)
+            weights = np.exp(keys @ query / 8)
+            np.testing.assert_allclose(trace.attention(layer, head, position),
+                                       weights / weights.sum(), rtol=1e-9)
+
+    def test_bf16_and_its_figures(self):
+        self.cut_trace("small.kvtrace.h5", 64, 4)
+        self.succeed("convert", "small.kvtrace.h5", "brain.kvtrace.h5", "--dtype", "bf16")
+        with kvreplay.trace(self.folder / "small.kvtrace.h5") as half, \
+                kvreplay.trace(self.folder / "brain.kvtrace.h5") as brain:
+            exact, rounded = np.asarray(half.keys(12)), np.asarray(brain.keys(12))
+            self.assertEqual(rounded.dtype, np.float32)
+            np.testing.assert_array_equal(rounded.view(np.uint32) & 0xffff, 0)
+            np.testing.assert_allclose(rounded, exact, rtol=2**-8)
+            self.assertEqual(float(brain.keys(12)[2, 5, 3]), rounded[2, 5, 3])
+        self.succeed("inspect", "brain.kvtrace.h5", "--plot", "figures")
+        self.assertEqual({path.name for path in (self.folder / "figures").glob("*.png")},
+                         {"values.png", "mass.png", "keys.png"})
+
+    def test_mistakes(self):
+        with self.refused(["nowhere.kvtrace.h5", "no such file", "kvreplay verify"]):
+            kvreplay.trace("nowhere.kvtrace.h5")
+        with self.refused(["README.md", "kvreplay verify"]):
+            kvreplay.trace(SOURCE / "README.md")
+        with h5py.File(self.folder / "other.h5", "w"):
+            pass
+        with self.refused(["other.h5", "format is none"]):
+            kvreplay.trace(self.folder / "other.h5")
+        with kvreplay.trace(SHIPPED_TRACE) as trace:
+            with self.refused([SHIPPED_TRACE.name, "layer 13", "12", "24"]):
+                trace.keys(13)
+            with self.refused(["/layer/12", "querry", "allowed: query"]):
+                trace.vectors(12, "querry")
+            with self.refused(["query head 9", "0 to 8"]):
+                trace.attention(12, 9, 3100)
+            with self.refused(["position 3000", "3008 to 3327"]):
+                trace.attention(12, 0, 3000)
+
+
+class Results(WithProgram):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cut_trace("small.kvtrace.h5", 256, STEPS)
+        cls.experiment = cls.folder / "experiment.json"
+        cls.experiment.write_text(json.dumps(EXPERIMENT))
+        cls.out = kvreplay.run(cls.experiment, {}, "--access-log", out=cls.folder / "first run (1)")
+
+    def test_the_folder_that_was_made(self):
+        self.assertEqual(self.out, self.folder / "first run (1)")
+        self.assertEqual(kvreplay.manifest(self.out)["title"], "A test")
+
+    def test_columns_are_those_of_the_files(self):
+        for name, frame in (("results.csv", kvreplay.results(self.out)),
+                            ("quality.csv", kvreplay.quality(self.out))):
+            with open(self.out / name, newline="") as file:
+                rows = list(csv.DictReader(file))
+            self.assertEqual(list(frame.columns), list(rows[0]))
+            self.assertEqual(len(frame), len(rows))
+            for column in frame:
+                for value, row in zip(frame[column], rows):
+                    if row[column] == "":
+                        self.assertTrue(pandas.isna(value))
+                    elif isinstance(value, str):
+                        self.assertEqual(value, row[column])
+                    else:
+                        self.assertEqual(float(value), float(row[column]))
+
+    def test_settings_become_cells(self):
+        budget = "system.selection.budget_tokens"
+        out = kvreplay.run(self.experiment, {"system": "quest", "device": ["ufs40", "emmc51"],
+                                             budget: {"from": 16, "to": 64, "factor": 2}},
+                           "--steps", 8, out=self.folder / "settings")
+        frame = kvreplay.results(out)
+        self.assertEqual(len(frame), 6)
+        self.assertEqual(sorted(set(frame[budget])), [16, 32, 64])
+        again = kvreplay.sweep(self.experiment, {"system": "quest"}, "--no-cache", "--quiet",
+                               out=self.folder / "sweep")
+        self.assertEqual(len(kvreplay.results(again)), 2)
+
+    def test_what_each_head_attended_to(self):
+        """Picked groups, with what waits in memory and the step's own token, are what a query head
+        attends to; and their exact weights are the mass that the program found."""
+        step = STEPS - 3
+        with kvreplay.trace(self.folder / "small.kvtrace.h5") as trace:
+            for path in sorted(self.out.glob("*.access.h5")):
+                with kvreplay.access_log(path) as log:
+                    self.assertEqual((log.layers, log.steps), (trace.layers, STEPS))
+                    for layer in log.layers:
+                        self.check_layer(log, trace, layer, step)
+
+    def check_layer(self, log, trace, layer, step):
+        own = log.prompt_tokens + step
+        rows = log.selections(layer)
+        quality = log.quality(layer)
+        self.assertEqual(len(rows), STEPS * log.query_heads)
+        for stream in log.streams(layer):
+            place = stream.placement(step)
+            held = np.concatenate(list(place.values()))
+            self.assertEqual(sorted(held), list(range(own)), "each token is in one place")
+            for head in range(stream.query_heads):
+                of_layer = stream.first_query_head + head
+                row = head if stream.rows > 1 else 0
+                picked = stream.picked(step, row)
+                self.assertTrue(set(picked) <= set(stream.asked(step)))
+                members = [place[group] for group in picked.tolist()]
+                if members:
+                    kept = stream.data("last_tokens")[step * stream.rows + row]
+                    members[-1] = members[-1][:kept]
+                attended = log.attended(layer, of_layer, step)
+                expected = np.concatenate([place[kvreplay.BUFFERED], *members, [own]])
+                np.testing.assert_array_equal(attended, np.sort(expected))
+
+                where = (rows["step"] == step) & (rows["query_head"] == of_layer)
+                self.assertEqual(rows["attended_tokens"][where].item(), len(attended))
+                np.testing.assert_array_equal(rows["groups"][where].item(), picked)
+                mass = quality["attention_mass"][where].item()
+                weights = trace.attention(layer, of_layer, own)
+                self.assertAlmostEqual(weights[attended].sum(), mass, delta=1e-5)
+
+    def test_events_are_those_of_the_file(self):
+        path = next(self.out.glob("*.dynakv.access.h5"))
+        with h5py.File(path) as file, kvreplay.access_log(path) as log:
+            layer = log.layers[0]
+            data = file[f"layer/{layer}/stream/0"]
+            events = log.streams(layer)[0].events()
+            self.assertEqual(len(events), len(data["event_kind"]))
+            begins = data["event_token_begin"][:]
+            for number in (0, len(events) // 2, len(events) - 1):
+                event = events.iloc[number]
+                self.assertEqual(event["kind"], kvreplay.EVENTS[data["event_kind"][number]])
+                np.testing.assert_array_equal(
+                    event["tokens"], data["event_tokens"][begins[number]:begins[number + 1]])
+            self.assertEqual(events["segment"].iloc[0], 0)
+            self.assertTrue(events["segment"].is_monotonic_increasing)
+
+    def test_mistakes(self):
+        with self.refused(["nowhere", "results.csv", "kvreplay run"]):
+            kvreplay.results("nowhere")
+        (self.folder / "closed_loop.csv").write_text("one,two\n1,2\n")
+        with self.refused(["closed_loop.csv", "system", "kvreplay evaluate"]):
+            kvreplay.closed_loop(self.folder)
+        with self.refused(["qest", "quest"]):
+            kvreplay.run(self.experiment, {"system": "qest"}, out=self.folder / "bad")
+        self.assertFalse((self.folder / "bad").exists())
+        with mock.patch.dict(os.environ, {"KVREPLAY": "/nowhere/kvreplay"}):
+            with self.refused(["$KVREPLAY", "/nowhere/kvreplay"]):
+                kvreplay.call("list", "systems")
+        with kvreplay.access_log(next(self.out.glob("*.quest.access.h5"))) as log:
+            with self.refused([f"step {STEPS}", f"0 to {STEPS - 1}"]):
+                log.attended(log.layers[0], 0, STEPS)
+            with self.refused(["layer 5"]):
+                log.quality(5)
+
+
+class ParetoFront(WithProgram):
+    def test_against_every_pair(self):
+        random = np.random.default_rng(3)
+        frame = pandas.DataFrame({"speed": random.integers(0, 6, 80),
+                                  "mass": random.integers(0, 6, 80),
+                                  "bytes": random.integers(0, 6, 80),
+                                  "device": random.choice(["a", "b"], 80)}).astype({"mass": float})
+        frame.loc[::9, "mass"] = np.nan
+
+        def beats(one, other):
+            better = (one["speed"] - other["speed"], one["mass"] - other["mass"],
+                      other["bytes"] - one["bytes"])
+            return (one["device"] == other["device"] and min(better) >= 0 and max(better) > 0)
+
+        rated = frame.dropna()
+        expected = [index for index, row in rated.iterrows()
+                    if not any(beats(other, row) for _, other in rated.iterrows())]
+        front = kvreplay.pareto_front(frame, maximise=["speed", "mass"], minimise="bytes",
+                                      within="device")
+        self.assertEqual(list(front.index), expected)
+        self.assertLess(len(front), len(rated))
+
+    def test_mistakes(self):
+        frame = pandas.DataFrame({"speed": [1, 2]})
+        with self.refused(["column sped", "speed"]):
+            kvreplay.pareto_front(frame, maximise="sped")
+        with self.refused(["no objective"]):
+            kvreplay.pareto_front(frame)
+
+
+if __name__ == "__main__":
+    unittest.main()
