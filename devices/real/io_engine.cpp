@@ -163,6 +163,12 @@ std::vector<std::string> engine_preference() {
   return order;
 }
 
+std::string notes_of(const IoEngine& engine, Pages pages) {
+  std::string notes = pages == Pages::kHuge ? "memory of huge pages" : "memory of ordinary pages";
+  if (!engine.notes().empty()) notes += "; " + engine.notes();
+  return notes;
+}
+
 EngineChoice choose_engine(const BlockTarget& target, const std::string& wanted) {
   EngineChoice choice;
   std::vector<std::string> candidates = engine_preference();

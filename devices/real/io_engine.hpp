@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "devices/device.hpp"
+#include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
 #include "sim/base/registry.hpp"
 
@@ -112,6 +113,9 @@ struct EngineChoice {
 /// (SIGSYS). `wanted` is a name, or "" for the first of the preference that works. UserError when
 /// it is unknown or refused.
 [[nodiscard]] EngineChoice choose_engine(const BlockTarget& target, const std::string& wanted);
+
+/// What a reader of a measurement has to know: the kind of memory, and what the engine says.
+[[nodiscard]] std::string notes_of(const IoEngine& engine, Pages pages);
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 [[nodiscard]] std::int64_t monotonic_ns();

@@ -209,10 +209,7 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
   fill_random(memory.bytes(), grid.seed);
   const auto engine =
       Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
-  std::string notes =
-      request.pages == Pages::kHuge ? "memory of huge pages" : "memory of ordinary pages";
-  if (!engine->notes().empty()) notes += "; " + engine->notes();
-  sink.on_setting(setting_json(target, choice, notes, grid));
+  sink.on_setting(setting_json(target, choice, notes_of(*engine, request.pages), grid));
   const ProbeResult result = probe(target, *engine, grid, stop, [&sink](const ProbePoint& point) {
     sink.on_point(to_json(point));
   });

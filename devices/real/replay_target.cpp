@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "devices/real/aligned_buffer.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
@@ -38,7 +37,8 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const EngineChoice choice = choose_engine(target, request.engine);
   std::uint32_t depth = request.depth > 0 ? request.depth : schedule.limits().queue_depth;
   if (choice.name == "sync" && request.depth == 0) depth = 1;
-  const AlignedBuffer memory(memory_bytes(schedule, depth), target.alignment().memory_bytes);
+  const AlignedBuffer memory(memory_bytes(schedule, depth), target.alignment().memory_bytes,
+                             request.pages);
   fill_random(memory.bytes(), 1);
   const auto engine = Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), depth});
 
@@ -51,7 +51,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
                        {"file_system", file_system_of(target.descriptor_path())}};
   setting["engine"] = {{"name", choice.name},
                        {"depth", depth},
-                       {"notes", engine->notes()},
+                       {"notes", notes_of(*engine, request.pages)},
                        {"refused", Json::array()}};
   for (const auto& [name, reason] : choice.refused) {
     setting["engine"]["refused"].push_back({{"engine", name}, {"reason", reason}});

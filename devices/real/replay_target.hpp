@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
 #include "devices/real/run_schedule.hpp"
 #include "devices/real/schedule.hpp"
@@ -17,6 +18,7 @@ struct ReplayRequest {
   std::string engine;       ///< "": the first that the system permits
   std::uint32_t depth = 0;  ///< requests outstanding at most; 0: what the schedule was made for
   bool wrap = false;        ///< fold a schedule that is larger than the target into it
+  Pages pages = Pages::kOrdinary;
 };
 
 /// Takes what a replay tells as it goes, here or on another machine.

@@ -103,15 +103,18 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
 }
 
 Json to_json(const ReplayRequest& request) {
-  return {{"engine", request.engine}, {"depth", request.depth}, {"wrap", request.wrap}};
+  return {{"engine", request.engine},
+          {"depth", request.depth},
+          {"wrap", request.wrap},
+          {"huge_pages", request.pages == Pages::kHuge}};
 }
 
 ReplayRequest parse_replay_request(const ConfigNode& node) {
-  static const std::vector<std::string> kMembers{"engine", "depth", "wrap"};
+  static const std::vector<std::string> kMembers{"engine", "depth", "wrap", "huge_pages"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
           static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
-          truth(node.at("wrap"))};
+          truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary};
 }
 
 Json to_json(const ProbeEnd& end) {

@@ -53,7 +53,7 @@ class QemuGuestTest(ProgramTest):
 
     def test_probe_calibrate_replay(self):
         self.succeed("device", "probe", self.address, *self.options, "--size", "4K,16K,64K,256K",
-                     "--depth", "1,4,16", "--seconds", "1", "--out", "guest.json")
+                     "--depth", "1,4,16", "--seconds", "1", "--huge-pages", "--out", "guest.json")
         target = self.check_probe("guest.json", 12)
         self.assertEqual(target["kind"], "block device")
         self.assertEqual(target["offset_alignment_bytes"], 4096)
@@ -61,7 +61,7 @@ class QemuGuestTest(ProgramTest):
         here = self.folder / "here.bin"
         here.write_bytes(os.urandom(MIB) * 256)
         tried = self.kvreplay("device", "probe", here, "--size", "4K,16K,64K,256K", "--depth",
-                              "1,4,16", "--seconds", "0.2", "--out", "here.json")
+                              "1,4,16", "--seconds", "0.2", "--huge-pages", "--out", "here.json")
         places = {"guest": (self.address, self.options)}
         if tried.returncode == 0:
             self.check_probe("here.json", 12)
@@ -82,7 +82,7 @@ class QemuGuestTest(ProgramTest):
         out = self.folder / f"{system}-{place}"
         command = ("device", "replay", "guest_experiment.json", "--set", f"system={system}",
                    "--model-device", f"./{place}_model.json", "--steps", STEPS, "--target", target,
-                   *options, "--wrap", "--out", out)
+                   *options, "--wrap", "--huge-pages", "--out", out)
         # Both systems write the entries of new tokens.
         self.refuses(command, ("the plan writes", "--allow-destructive"))
         self.succeed(*command, "--allow-destructive")

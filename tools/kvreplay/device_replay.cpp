@@ -206,6 +206,7 @@ struct RunOptions {
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
   bool wrap = false;
+  bool huge_pages = false;
   RemoteFlags remote;
   std::string out;
 };
@@ -297,7 +298,8 @@ TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
         progress.emplace("replay", static_cast<std::int64_t>(run.schedule.steps()));
       },
       [&] { progress->advance(); }};
-  const ReplayRequest request{options.engine, options.depth, options.wrap};
+  const ReplayRequest request{options.engine, options.depth, options.wrap,
+                              options.huge_pages ? Pages::kHuge : Pages::kOrdinary};
   run.end = device
                 ? device->replay(workload.schedule, request, interrupted, sink)
                 : replay_schedule(*target, workload.schedule, request, compute, interrupted, sink);
@@ -409,6 +411,8 @@ void add_device_replay(CLI::App& device) {
                     "Writes of the plan may destroy what TARGET holds");
   command->add_flag("--wrap", options->wrap,
                     "Fold a plan that is larger than TARGET into it: offsets modulo its mebibytes");
+  command->add_flag("--huge-pages", options->huge_pages,
+                    "Memory of huge pages, as of `device probe`: do both with it, or both without");
   command
       ->add_option("--compute", options->compute,
                    "What happens in the time of a computation: nothing, or attention over the "
