@@ -3,8 +3,8 @@
     tools/python-env tools/import_model.py SOURCE OUT [--name NAME] [--dtype auto|f32|bf16]
 
 SOURCE is a .gguf file, or a folder with config.json, *.safetensors and tokenizer.json. Models of
-the llama family are taken: Llama, Mistral without a sliding window, SmolLM2, Qwen2 and Qwen3
-(dense). The result is described in docs/recording.md.
+the llama family are taken: Llama, SmolLM2, Mistral, Qwen2 and Qwen3 (dense). What this cannot
+represent is refused, never left out. The result is described in docs/recording.md.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import math
 import os
 import pathlib
 import sys
-import time
 
 import numpy as np
+
+from progress import Progress
 
 FORMAT_VERSION = "1"
 PANEL = 16  # outputs of a matrix that lie side by side
@@ -42,6 +43,7 @@ HF_NAMES = {
 
 # Pairs that RoPE turns together: llama's GGUF files have their rows permuted, the others have not.
 GGUF_PAIRS = {"llama": "interleaved", "qwen2": "half", "qwen3": "half"}
+LLAMA3_KEYS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
 HF_ARCHITECTURES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
                     "Qwen3ForCausalLM"]
 
@@ -69,33 +71,6 @@ class UnusableSource(Exception):
     """What the user gave cannot be imported; one line."""
 
 
-class Progress:
-    """A line on standard error with the time left, once the work has taken two seconds."""
-
-    def __init__(self, label, total):
-        self.label, self.total, self.done = label, max(total, 1), 0
-        self.start = time.monotonic()
-        self.terminal = sys.stderr.isatty()
-        self.next = self.start + 2
-        self.shown = False
-
-    def advance(self, amount):
-        self.done += amount
-        now = time.monotonic()
-        if now >= self.next:
-            self.next = now + (0.2 if self.terminal else 10)
-            share = self.done / self.total
-            left = (now - self.start) * (1 - share) / share
-            self.shown = True
-            print(f"\r\033[K{self.label} {share:4.0%}  {left:.0f} s left" if self.terminal else
-                  f"{self.label} {share:4.0%}  {left:.0f} s left",
-                  end="" if self.terminal else "\n", file=sys.stderr, flush=True)
-
-    def end(self):
-        if self.shown and self.terminal:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-
 def sha256_of(paths):
     digest = hashlib.sha256()
     progress = Progress("hashing", sum(os.path.getsize(path) for path in paths))
@@ -118,11 +93,9 @@ def float_to_bfloat16(values):
     return ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-def llama3_factors(head_dim, theta, scaling):
-    """What each pair's frequency is divided by. (Llama 3.1's published apply_scaling)"""
-    factor, low, high = (float(scaling[key]) for key in
-                         ["factor", "low_freq_factor", "high_freq_factor"])
-    length = float(scaling["original_max_position_embeddings"])
+def llama3_factors(head_dim, theta, factor, low, high, length):
+    """What each pair's frequency is divided by. (Llama 3.1's published apply_scaling; `low` and
+    `high` frequency factors, `length` positions before scaling)"""
     factors = []
     for i in range(head_dim // 2):
         wave = 2 * math.pi * theta ** (2 * i / head_dim)
@@ -136,6 +109,15 @@ def llama3_factors(head_dim, theta, scaling):
     return np.array(factors, np.float32)
 
 
+def within_window(context, window):
+    """The positions up to which attention in a sliding window is full attention."""
+    if window == 0 or window >= context:
+        return context
+    print(f"import_model: note: attention reaches {window} positions back: the model is taken up to "
+          f"{window} of its {context} positions, where that is full attention", file=sys.stderr)
+    return window
+
+
 class GgufSource:
     def __init__(self, path):
         import gguf  # only this source needs it
@@ -146,6 +128,7 @@ class GgufSource:
         except (ValueError, IndexError, OverflowError, TypeError) as error:
             raise UnusableSource(f"{path}: not a readable GGUF file: {error}") from None
         self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
+        self.names = set(self.tensors)
         self.files = [path]
         self.kind = self.field("general.architecture")
         if self.kind not in GGUF_PAIRS:
@@ -166,8 +149,11 @@ class GgufSource:
     def name(self):
         return str(self.field("general.name", pathlib.Path(self.path).stem))
 
-    def has(self, name):
-        return name in self.tensors
+    def tied(self):
+        return "output.weight" not in self.names
+
+    def is_redundant(self, name):
+        return name == "rope_freqs.weight"  # rope_factors reads it
 
     def layer_name(self, layer, name):
         return f"blk.{layer}.{GGUF_NAMES[name]}"
@@ -180,8 +166,6 @@ class GgufSource:
         return self.tensors[name].tensor_type == self.gguf.GGMLQuantizationType.BF16
 
     def load(self, name):
-        if name not in self.tensors:
-            raise UnusableSource(f"{self.path}: tensor {name} is missing")
         tensor = self.tensors[name]
         try:
             values = self.gguf.dequantize(tensor.data, tensor.tensor_type)
@@ -194,36 +178,39 @@ class GgufSource:
         heads = int(self.own("attention.head_count"))
         hidden = int(self.own("embedding_length"))
         head_dim = int(self.own("attention.key_length", hidden // heads))
-        if int(self.own("rope.dimension_count", head_dim)) != head_dim:
-            raise UnusableSource(f"{self.path}: RoPE turns a part of each head only; "
-                               "allowed: the whole head")
+        for what in ["rope.dimension_count", "attention.value_length"]:
+            if int(self.own(what, head_dim)) != head_dim:
+                raise UnusableSource(f"{self.path}: {self.kind}.{what} is {self.own(what)}; "
+                                     f"allowed: {head_dim}, the length of a key")
         return {"layers": int(self.own("block_count")), "hidden_size": hidden,
                 "ffn_size": int(self.own("feed_forward_length")), "query_heads": heads,
                 "kv_heads": int(self.own("attention.head_count_kv", heads)), "head_dim": head_dim,
                 "vocabulary": len(self.field("tokenizer.ggml.tokens")),
-                "context_tokens": int(self.own("context_length")),
+                "context_tokens": within_window(int(self.own("context_length")),
+                                                int(self.own("attention.sliding_window", 0))),
                 "norm_epsilon": float(self.own("attention.layer_norm_rms_epsilon")),
                 "rope_theta": float(self.own("rope.freq_base", 10000.0)),
                 "rope_pairs": GGUF_PAIRS[self.kind], "rope_scaling": "none"}
 
     def rope_factors(self, architecture):
         kind = self.own("rope.scaling.type", "none")
-        if self.has("rope_freqs.weight"):
-            architecture["rope_scaling"] = "by factors of the file"
-            return self.load("rope_freqs.weight")
-        if kind == "linear":
-            factor = float(self.own("rope.scaling.factor"))
-            architecture["rope_scaling"] = f"linear {factor:g}"
-            return np.full(architecture["head_dim"] // 2, factor, np.float32)
-        if kind != "none":
+        if kind not in ("none", "linear"):
             raise UnusableSource(f"{self.path}: rope.scaling.type is {kind}; "
-                               "allowed: none, linear, or factors in rope_freqs.weight")
-        return None
+                                 "allowed: none, linear, or factors in rope_freqs.weight")
+        scaling = [f"linear {self.own('rope.scaling.factor'):g}"] if kind == "linear" else []
+        scaling += ["factors of the file"] if "rope_freqs.weight" in self.names else []
+        if not scaling:
+            return None
+        architecture["rope_scaling"] = ", ".join(scaling)
+        factors = np.full(architecture["head_dim"] // 2, 1, np.float32)
+        if kind == "linear":
+            factors *= np.float32(self.own("rope.scaling.factor"))
+        return factors * self.load("rope_freqs.weight") if "rope_freqs.weight" in self.names else factors
 
     def tokenizer(self):
         """A tokenizer.json, or None where its pieces are not of a kind that is known here."""
         model = self.field("tokenizer.ggml.model")
-        pre = self.field("tokenizer.ggml.pre", "gpt-2")
+        pre = self.field("tokenizer.ggml.pre", "not stated")
         if model != "gpt2" or pre not in PRE_TOKENISERS:
             print(f"import_model: warning: tokenizer {model}/{pre} is not known: record this model "
                   "with --token-ids", file=sys.stderr)
@@ -235,7 +222,8 @@ class GgufSource:
                   "normalized": False, "special": kind == 3}
                  for i, (token, kind) in enumerate(zip(tokens, kinds)) if kind in (3, 4)]
         first = None
-        if self.field("tokenizer.ggml.add_bos_token", False):
+        # llama.cpp's default is that of the pre-tokeniser's family.
+        if self.field("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
             bos = int(self.field("tokenizer.ggml.bos_token_id"))
             name = tokens[bos]
             first = {"type": "TemplateProcessing",
@@ -262,29 +250,64 @@ class HuggingFaceSource:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         self.config = self.read_json("config.json")
-        kinds = self.config.get("architectures") or ["unknown"]
-        if kinds[0] not in HF_ARCHITECTURES:
-            raise UnusableSource(f"{folder}/config.json: architectures is {kinds[0]}; "
-                               f"allowed: {', '.join(HF_ARCHITECTURES)}")
-        sliding = self.config.get("sliding_window")
-        if sliding and self.config.get("use_sliding_window", True):
-            raise UnusableSource(f"{folder}/config.json: sliding_window is {sliding}; "
-                                 "allowed: none")
+        self.kind = (self.config.get("architectures") or ["unknown"])[0]
+        if self.kind not in HF_ARCHITECTURES:
+            raise UnusableSource(f"{folder}/config.json: architectures is {self.kind}; "
+                                 f"allowed: {', '.join(HF_ARCHITECTURES)}")
         if self.config.get("hidden_act", "silu") != "silu":
             raise UnusableSource(f"{folder}/config.json: hidden_act is "
                                  f"{self.config['hidden_act']}; allowed: silu")
-        self.files = sorted(self.folder.glob("*.safetensors"))
-        if not self.files:
-            raise UnusableSource(f"{folder}: holds no *.safetensors")
+        self.rope = self.rope_parameters()
+        self.files = self.find_files()
         self.where = {}
         for file in self.files:
             self.read_header(file)
+        self.names = set(self.where)
 
     def read_json(self, name):
         try:
             return json.loads((self.folder / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UnusableSource(f"{self.folder / name}: {error}") from None
+
+    def find_files(self):
+        """The index says which files are the model's: others may hold the same in another form."""
+        index = "model.safetensors.index.json"
+        if (self.folder / index).exists():
+            shards = self.read_json(index).get("weight_map", {}).values()
+            files = sorted({self.folder / shard for shard in shards})
+        elif (self.folder / "model.safetensors").exists():
+            files = [self.folder / "model.safetensors"]
+        else:
+            files = sorted(self.folder.glob("*.safetensors"))
+        if not files:
+            raise UnusableSource(f"{self.folder}: holds no *.safetensors")
+        for file in files:
+            if not file.exists():
+                raise UnusableSource(f"{file}: is missing, but {index} names it")
+        return files
+
+    def rope_parameters(self):
+        """Base and scaling; transformers 5 writes both in one place, earlier versions in two."""
+        parameters = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        if any(isinstance(value, dict) for value in parameters.values()):
+            raise UnusableSource(f"{self.folder}/config.json: rope_parameters differ by kind of "
+                                 "layer; allowed: the same for all layers")
+        theta = parameters.get("rope_theta", self.config.get("rope_theta", 10000.0))
+        share = parameters.get("partial_rotary_factor",
+                               self.config.get("partial_rotary_factor", 1))
+        if share != 1:
+            raise UnusableSource(f"{self.folder}/config.json: partial_rotary_factor is {share}; "
+                                 "allowed: 1")
+        return {**parameters, "rope_theta": float(theta)}
+
+    def sliding_window(self):
+        """Positions that attention reaches back, 0 = all; what transformers takes where the
+        configuration is silent."""
+        config = self.config
+        used = {"LlamaForCausalLM": False, "MistralForCausalLM": True}.get(
+            self.kind, config.get("use_sliding_window", False))
+        return int(config.get("sliding_window", 4096) or 0) if used else 0
 
     def read_header(self, file):
         size = file.stat().st_size
@@ -306,8 +329,12 @@ class HuggingFaceSource:
     def name(self):
         return self.folder.resolve().name
 
-    def has(self, name):
-        return name in self.where
+    def tied(self):
+        return self.config.get("tie_word_embeddings", "lm_head.weight" not in self.names)
+
+    def is_redundant(self, name):
+        """Computed from the configuration, or a copy."""
+        return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and self.tied())
 
     def layer_name(self, layer, name):
         return f"model.layers.{layer}.{HF_NAMES[name]}"
@@ -320,8 +347,6 @@ class HuggingFaceSource:
         return self.where[name][2] == "BF16"
 
     def load(self, name):
-        if name not in self.where:
-            raise UnusableSource(f"{self.folder}: tensor {name} is missing")
         file, offset, dtype, shape = self.where[name]
         types = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
         if dtype not in types:
@@ -338,29 +363,35 @@ class HuggingFaceSource:
                     "kv_heads": int(config.get("num_key_value_heads") or heads),
                     "head_dim": int(config.get("head_dim") or hidden // heads),
                     "vocabulary": int(config["vocab_size"]),
-                    "context_tokens": int(config["max_position_embeddings"]),
+                    "context_tokens": within_window(int(config["max_position_embeddings"]),
+                                                    self.sliding_window()),
                     "norm_epsilon": float(config["rms_norm_eps"]),
-                    "rope_theta": float(config.get("rope_theta", 10000.0)),
+                    "rope_theta": self.rope["rope_theta"],
                     "rope_pairs": "half", "rope_scaling": "none"}
         except KeyError as error:
             raise UnusableSource(f"{self.folder}/config.json: there is no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise UnusableSource(f"{self.folder}/config.json: {error}") from None
 
     def rope_factors(self, architecture):
-        scaling = self.config.get("rope_scaling")
-        if not scaling:
+        scaling = self.rope
+        kind = scaling.get("rope_type", scaling.get("type", "default"))
+        try:
+            if kind == "llama3":
+                numbers = [float(scaling[key]) for key in LLAMA3_KEYS]
+                architecture["rope_scaling"] = "llama3 " + json.dumps(
+                    dict(zip(LLAMA3_KEYS, numbers)))
+                return llama3_factors(architecture["head_dim"], scaling["rope_theta"], *numbers)
+            if kind == "linear":
+                architecture["rope_scaling"] = f"linear {float(scaling['factor']):g}"
+                return np.full(architecture["head_dim"] // 2, float(scaling["factor"]), np.float32)
+        except KeyError as error:
+            raise UnusableSource(f"{self.folder}/config.json: {kind} RoPE: there is no "
+                                 f"{error}") from None
+        if kind == "default":
             return None
-        kind = scaling.get("rope_type", scaling.get("type"))
-        half = architecture["head_dim"] // 2
-        if kind == "llama3":
-            architecture["rope_scaling"] = "llama3 " + json.dumps(scaling, sort_keys=True)
-            return llama3_factors(architecture["head_dim"], architecture["rope_theta"], scaling)
-        if kind == "linear":
-            architecture["rope_scaling"] = f"linear {float(scaling['factor']):g}"
-            return np.full(half, float(scaling["factor"]), np.float32)
-        if kind in (None, "default"):
-            return None
-        raise UnusableSource(f"{self.folder}/config.json: rope_scaling is {kind}; "
-                           "allowed: llama3, linear, default")
+        raise UnusableSource(f"{self.folder}/config.json: RoPE's scaling is {kind}; "
+                             "allowed: llama3, linear, default")
 
     def tokenizer(self):
         file = self.folder / "tokenizer.json"
@@ -393,12 +424,19 @@ def plan_tensors(source, architecture):
               "output": (vocabulary, hidden), "output_norm": (hidden,)}
     plan = [(name, source.special_name(name), shapes[name])
             for name in ["embedding", "output", "output_norm"]
-            if name != "output" or source.has(source.special_name(name))]
+            if name != "output" or not source.tied()]
     for layer in range(architecture["layers"]):
         for name in LAYER_VECTORS + OPTIONAL_VECTORS + LAYER_MATRICES:
             theirs = source.layer_name(layer, name)
-            if name not in OPTIONAL_VECTORS or source.has(theirs):
+            if name not in OPTIONAL_VECTORS or theirs in source.names:
                 plan.append((f"layer.{layer:02d}.{name}", theirs, shapes[name]))
+    planned = {theirs for _, theirs, _ in plan}
+    for name in sorted(planned - source.names):
+        raise UnusableSource(f"{source.files[0]}: tensor {name} is missing")
+    for name in sorted(source.names - planned):
+        if not source.is_redundant(name):
+            raise UnusableSource(f"{source.files[0]}: tensor {name} has no place in a model file; "
+                                 f"allowed: {', '.join(shapes)}")
     return plan
 
 
@@ -408,8 +446,8 @@ def import_model(source, out, name, dtype):
         if architecture[key] % PANEL:
             raise UnusableSource(f"{key} is {architecture[key]}; allowed: a multiple of {PANEL}")
     factors = source.rope_factors(architecture)
-    tokenizer, tokenizer_name = source.tokenizer()
     plan = plan_tensors(source, architecture)
+    tokenizer, tokenizer_name = source.tokenizer()
 
     def stored_type(theirs, shape):
         if len(shape) == 1 or dtype == "f32":
@@ -430,8 +468,6 @@ def import_model(source, out, name, dtype):
         offset = end
 
     for ours, theirs, shape in plan:
-        if not source.has(theirs):
-            raise UnusableSource(f"{source.files[0]}: tensor {theirs} is missing")
         stored = stored_type(theirs, shape)
         panels = shape if len(shape) == 1 else (-(-shape[0] // PANEL), shape[1], PANEL)
         place(ours, stored, panels, 2 if stored == "BF16" else 4)

@@ -15,7 +15,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
+
+from progress import Progress
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
 ROLES = ("story", "dialogue")
@@ -268,28 +269,6 @@ def read_csv(file):
         return list(csv.DictReader(stream))
 
 
-class Bar:
-    """Progress on standard error: a line on a terminal, else a line for each run."""
-
-    def __init__(self, total):
-        self.total, self.done, self.start = total, 0, time.monotonic()
-
-    def show(self, label):
-        elapsed = time.monotonic() - self.start
-        left = f"{elapsed / self.done * (self.total - self.done):.0f} s left" if self.done else ""
-        filled = 30 * self.done // self.total
-        line = f"reproduce [{'#' * filled:.<30}] {self.done} of {self.total} {left}  {label}"
-        print(f"\r\033[K{line}" if sys.stderr.isatty() else line, end="" if sys.stderr.isatty()
-              else "\n", file=sys.stderr, flush=True)
-
-    def advance(self):
-        self.done += 1
-
-    def end(self):
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
-
-
 def variants_of(run):
     """(name, settings) of each."""
     common = dict(run.get("set", {}))
@@ -307,9 +286,9 @@ def run_all(papers, program, out):
             for name, run in content["runs"].items()
             for variant, settings in variants_of(run)]
     tables = {paper: {name: [] for name in content["runs"]} for paper, content in papers.items()}
-    bar = Bar(len(jobs))
+    progress = Progress("reproduce", len(jobs))
     for paper, name, run, variant, settings in jobs:
-        bar.show(f"{paper} {name} {variant}")
+        progress.begin(f"{paper} {name} {variant}")
         tag = "-".join(text for text in (paper, name, variant) if text).replace(" ", "_")
         if "devices" in run:
             tables[paper][name] += program.describe(run["devices"])
@@ -317,8 +296,8 @@ def run_all(papers, program, out):
             tables[paper][name] = program.evaluate(run["evaluate"], out / "runs" / tag)
         else:
             tables[paper][name] += program.run(run, variant, settings, out / "runs" / tag)
-        bar.advance()
-    bar.end()
+        progress.advance()
+    progress.end()
     for cut in (out / "runs").glob("cut-*"):
         shutil.rmtree(cut)
     for paper, runs in tables.items():

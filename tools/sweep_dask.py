@@ -13,7 +13,8 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
+
+from progress import Progress
 
 DEFAULT_PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "build/release/kvreplay"
 
@@ -59,13 +60,6 @@ def run(command):
     return result.returncode, result.stdout, result.stderr
 
 
-def show_progress(done, count, start):
-    elapsed = time.monotonic() - start
-    left = f", {elapsed * (count - done) / done:.0f} s left" if done else ""
-    print(f"\rshard {done} of {count}{left}   ", end="\n" if done == count else "",
-          file=sys.stderr, flush=True)
-
-
 def sweep(client, arguments, shards_folder):
     """Runs all shards; their folders."""
     from dask.distributed import as_completed
@@ -82,13 +76,14 @@ def sweep(client, arguments, shards_folder):
                 for index, folder in enumerate(folders, 1)]
     # A shard that is lost with its worker may run twice, so results must not be taken from memory.
     tasks = [client.submit(run, command, pure=False) for command in commands]
-    start = time.monotonic()
-    for done, task in enumerate(as_completed(tasks), 1):
+    progress = Progress("shards", count)
+    for task in as_completed(tasks):
         code, _, said = task.result()
         if code != 0:
             client.cancel(tasks)
             fail(said.strip().splitlines()[-1] if said.strip() else f"a shard failed: {code}", code)
-        show_progress(done, count, start)
+        progress.advance()
+    progress.end()
     return folders
 
 

@@ -16,7 +16,11 @@ def load_tokenizer(model):
         header = json.loads(file.read(length))
         begin, end = header["tokenizer"]["data_offsets"]
         file.seek(8 + length + begin)
-        return tokenizers.Tokenizer.from_str(file.read(end - begin).decode())
+        tokenizer = tokenizers.Tokenizer.from_str(file.read(end - begin).decode())
+    # What was set for training would cut a text short.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def main():

@@ -225,9 +225,8 @@ class Record(ProgramTest):
             self.assertEqual(list(self.folder.glob("unusable.kvmodel*")), [])
 
         refuses(["GPT2LMHeadModel", "LlamaForCausalLM"], architectures=["GPT2LMHeadModel"])
-        refuses(["sliding_window is 4096"], sliding_window=4096)
         refuses(["head_dim is 20", "multiple of 16"], head_dim=20)
-        refuses(["rope_scaling is yarn"], rope_scaling={"rope_type": "yarn"})
+        refuses(["scaling is yarn"], rope_scaling={"rope_type": "yarn"})
 
 
 if __name__ == "__main__":
