@@ -3,8 +3,9 @@
 
 Works with every model that takes its attention function from transformers' attention interface.
 Keys and values are recorded before KV heads are repeated, queries of the prompt's last window and
-of every decode step. Needs torch, transformers and h5py (pip install torch transformers h5py).
-`query_ahead` is left out: how a layer projects its queries differs from model to model.
+of every decode step; and `query_ahead`, what the layer's own norm and attention make of the residual
+stream that entered the layer before. Needs torch, transformers and h5py (pip install torch
+transformers h5py).
 """
 
 import argparse
@@ -15,7 +16,8 @@ import os
 import pathlib
 import shutil
 import sys
-import time
+
+from progress import Progress
 
 try:
     import h5py
@@ -36,23 +38,6 @@ STORED = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 class Mistake(Exception):
     """A user's: one line."""
-
-
-class Progress:
-    """Shares done and time left, on standard error, once it takes longer than two seconds."""
-
-    def __init__(self, total):
-        self.total, self.begin, self.shown = total, time.monotonic(), time.monotonic() + 2
-
-    def show(self, done):
-        now = time.monotonic()
-        if now < self.shown:
-            return
-        self.shown = now + (0.5 if sys.stderr.isatty() else 10)
-        left = (now - self.begin) * (self.total - done) / max(done, 1)
-        end = "\r" if sys.stderr.isatty() else "\n"
-        print(f"record {done / self.total:4.0%}  {left:.0f} s left   ", end=end, file=sys.stderr,
-              flush=True)
 
 
 def text_config(config):
@@ -77,10 +62,11 @@ def rope_of(config):
 class Recorder:
     """The HDF5 file, written row by row under a temporary name."""
 
-    def __init__(self, path, attributes, layers, shape, window_begin, dtype):
+    def __init__(self, path, attributes, layers, shape, window_begin, dtype, ahead):
         self.path, self.temporary = path, path.with_name(path.name + f".partial-{os.getpid()}")
         self.dtype, self.begin, self.row = dtype, window_begin, 0
         self.scales, self.windows, self.layers = {}, {}, layers
+        self.place_of_query = "query"  # "query_ahead" while a layer looks ahead
         self.shape = shape
         self.file = h5py.File(self.temporary, "w")
         self.file.attrs.update(attributes)
@@ -90,8 +76,9 @@ class Recorder:
             group = self.file.create_group(f"layer/{layer:02}")
             for name in ("key", "value"):
                 group.create_dataset(name, (kv_heads, tokens, dim), kind)
-            query = group.create_dataset("query", (query_heads, tokens - window_begin, dim), kind)
-            query.attrs["query_start"] = window_begin
+            for name in ("query", "query_ahead") if ahead else ("query",):
+                query = group.create_dataset(name, (query_heads, tokens - window_begin, dim), kind)
+                query.attrs["query_start"] = window_begin
 
     def bits(self, rows, where):
         stored = rows.detach().to(STORED[self.dtype]).cpu()
@@ -105,6 +92,9 @@ class Recorder:
         """What transformers calls in place of its own. [batch, heads, tokens, dim] each; with a
         cache, key and value reach back: the new rows are the last."""
         layer = getattr(module, "layer_idx", None)
+        if self.place_of_query == "query_ahead":
+            self.keep_query(layer, query)
+            return torch.zeros_like(query.transpose(1, 2)), None
         if layer in self.layers:
             self.keep(layer, query, key, value, scaling,
                       options.get("sliding_window") or getattr(module, "sliding_window", None))
@@ -124,11 +114,36 @@ class Recorder:
         for name, rows in (("key", key), ("value", value)):
             place = f"/layer/{layer:02}/{name}"
             self.file[place][:, begin:end] = self.bits(rows[0, :, -count:], place)
+        self.keep_query(layer, query)
+
+    def keep_query(self, layer, query):
+        begin, end = self.row, self.row + query.shape[2]
         if end > self.begin:
             skip = max(0, self.begin - begin)
-            place = f"/layer/{layer:02}/query"
+            place = f"/layer/{layer:02}/{self.place_of_query}"
             self.file[place][:, begin + skip - self.begin:end - self.begin] = self.bits(
                 query[0, :, skip:], place)
+
+    def watch(self, blocks):
+        """From now on each of the decoder's `blocks`, before it runs, looks ahead: its attention is
+        asked what it would do with the residual stream that entered the block before."""
+        def look(block, arguments, options):
+            index = block.self_attn.layer_idx
+            entered = arguments[0] if arguments else options["hidden_states"]
+            before = entered if index == 0 else self.entered
+            self.entered = entered
+            if index not in self.layers or self.row + entered.shape[1] <= self.begin:
+                return
+            self.place_of_query = "query_ahead"
+            # Without the cache, which would take the keys in.
+            block.self_attn(hidden_states=block.input_layernorm(before),
+                            **{name: value for name, value in options.items()
+                               if name != "hidden_states" and
+                               not isinstance(value, transformers.Cache)})
+            self.place_of_query = "query"
+
+        for block in blocks:
+            block.register_forward_pre_hook(look, with_kwargs=True)
 
     def finish(self, tokens):
         missing = set(self.layers) - set(self.scales)
@@ -156,7 +171,7 @@ def run(model, recorder, ids, prompt, total, sampled, chunk):
     """Reads the prompt, and either the rest of the text or what the model itself writes."""
     tokens = {"id": list(ids[:prompt] if sampled else ids[:total]), "entropy": [],
               "top_probability": [], "log_probability": []}
-    cache, progress = None, Progress(total)
+    cache, progress = None, Progress("record", total)
     while recorder.row < total:
         here = recorder.row
         end = min(here + chunk, prompt if here < prompt else total)
@@ -176,8 +191,17 @@ def run(model, recorder, ids, prompt, total, sampled, chunk):
         tokens["top_probability"] += probabilities.max(-1).values.tolist()
         tokens["log_probability"] += logs[range(end - here), nexts].tolist()
         recorder.row = end
-        progress.show(end)
+        progress.advance(end - here)
+    progress.end()
     return tokens
+
+
+def decoder_blocks(model, count):
+    """The layers in order; none where they are not built of `input_layernorm` and `self_attn`."""
+    blocks = {module.self_attn.layer_idx: module for module in model.modules()
+              if hasattr(module, "input_layernorm") and
+              hasattr(getattr(module, "self_attn", None), "layer_idx")}
+    return [blocks[layer] for layer in range(count)] if sorted(blocks) == [*range(count)] else []
 
 
 def chosen_layers(arguments, count):
@@ -223,7 +247,12 @@ def capture(arguments):
     layers = chosen_layers(arguments, config.num_hidden_layers)
     begin = max(0, arguments.prompt - arguments.query_window)
 
-    size = len(layers) * dim * 2 * (2 * kv_heads * total + heads * (total - begin)) + 16 * total
+    blocks = [] if arguments.no_query_ahead else decoder_blocks(model, config.num_hidden_layers)
+    if not blocks and not arguments.no_query_ahead:
+        print("tools/capture_hf.py: note: query_ahead is left out: this model's layers are not made of "
+              "input_layernorm and self_attn", file=sys.stderr)
+    queries = (2 if blocks else 1) * heads * (total - begin)
+    size = len(layers) * dim * 2 * (2 * kv_heads * total + queries) + 16 * total
     free = shutil.disk_usage(arguments.out.absolute().parent).free
     print(f"{arguments.out}: {len(layers)} layers, {total} tokens: {size / 1e6:.1f} MB of "
           f"{free / 1e6:.0f} MB free", file=sys.stderr)
@@ -246,11 +275,12 @@ def capture(arguments):
         "created_utc": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     recorder = Recorder(arguments.out, attributes, layers, (heads, kv_heads, total, dim), begin,
-                        arguments.dtype)
+                        arguments.dtype, bool(blocks))
     try:
         ALL_ATTENTION_FUNCTIONS.register(NAME, recorder.attention)
         ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
         model.set_attn_implementation(NAME)
+        recorder.watch(blocks)
         recorder.finish(run(model, recorder, ids, arguments.prompt, total, arguments.generate,
                             arguments.chunk))
     except BaseException:
@@ -287,6 +317,8 @@ def main():
     parser.add_argument("--query-window", type=int, default=64, metavar="N",
                         help="prompt positions before the first step with queries (default: "
                         "%(default)s)")
+    parser.add_argument("--no-query-ahead", action="store_true",
+                        help="leave out the look-ahead queries, which cost a projection a layer")
     parser.add_argument("--dtype", choices=STORED, default="f16",
                         help="how vectors are stored (default: %(default)s)")
     parser.add_argument("--compute", default="auto", choices=("auto", "float32", "bfloat16", "float16"),

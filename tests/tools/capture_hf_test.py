@@ -28,6 +28,7 @@ LlamaForCausalLM(LlamaConfig(
 COMPARE = """
 import sys, h5py, numpy, torch
 from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], attn_implementation="eager").eval()
 trace = h5py.File(sys.argv[2])
 tolerance = float(sys.argv[3])
@@ -36,8 +37,10 @@ def rows(path):
     if stored.dtype == numpy.uint16:
         stored = (stored.astype(numpy.uint32) << 16).view(numpy.float32)
     return torch.tensor(stored.astype(numpy.float32))
-outputs = {}
+outputs, entered = {}, {}
 for layer in model.model.layers:
+    layer.register_forward_pre_hook(
+        lambda module, inputs, at=layer.self_attn.layer_idx: entered.update({at: inputs[0]}))
     layer.self_attn.o_proj.register_forward_pre_hook(
         lambda module, inputs, at=layer.self_attn.layer_idx: outputs.update({at: inputs[0][0]}))
 with torch.no_grad():
@@ -56,6 +59,18 @@ for layer in layers:
         assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
         assert (ours - theirs).abs().max() < tolerance * theirs.abs().max()
     start = trace[f"layer/{layer:02}/query"].attrs["query_start"]
+    if f"layer/{layer:02}/query_ahead" in trace:
+        block = model.model.layers[layer]
+        with torch.no_grad():
+            ahead = block.self_attn.q_proj(block.input_layernorm(entered[max(layer - 1, 0)]))
+            ahead = ahead.view(1, len(ids), 6, 16).transpose(1, 2)
+            turns = model.model.rotary_emb(ahead, torch.arange(len(ids))[None])
+            ahead, _ = apply_rotary_pos_emb(ahead, ahead, *turns)
+        error = rows(f"layer/{layer:02}/query_ahead") - ahead[0, :, start:]
+        assert error.abs().max() < tolerance * ahead.abs().max(), (layer, float(error.abs().max()))
+        same = (rows(f"layer/{layer:02}/query_ahead") == query).all()
+        assert same == (layer == 0), layer
+        print("ahead", layer)
     theirs = outputs[layer].view(len(ids), 6, 16)
     for head in range(6):
         scores = query[head] @ key[head // 3].T * float(trace.attrs["softmax_scale"])
@@ -112,12 +127,16 @@ class CaptureTest(ProgramTest):
         self.assertIn("MB", said)
         self.succeed("verify", trace)
         self.assertIn("teacher_forced", self.succeed("inspect", trace))
-        self.assertIn("compared [0, 2, 3]", self.python("-c", COMPARE, self.model, trace, 1e-3))
+        said = self.python("-c", COMPARE, self.model, trace, 1e-3)
+        self.assertIn("ahead 0\nahead 2\nahead 3\ncompared [0, 2, 3]", said)
 
     def test_generated_in_bf16(self):
-        trace, _ = self.capture("own.kvtrace.h5", "--generate", "--every", 2, "--dtype", "bf16")
+        trace, _ = self.capture("own.kvtrace.h5", "--generate", "--every", 2, "--dtype", "bf16",
+                                "--no-query-ahead")
         self.succeed("verify", trace)
-        self.assertIn("compared [0, 2]", self.python("-c", COMPARE, self.model, trace, 8e-3))
+        said = self.python("-c", COMPARE, self.model, trace, 8e-3)
+        self.assertIn("compared [0, 2]", said)
+        self.assertNotIn("ahead", said)
 
     def test_mistakes(self):
         for options, says in ((("--layers", "4"), "0 to 3"),
