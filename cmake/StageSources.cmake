@@ -31,7 +31,7 @@ stage_hash(decide sim/base/* traces/* policies/* sim/stage_values.*
 stage_hash(place policies/place.* policies/cache/* policies/layout/*)
 stage_hash(time devices/* sim/*
            WITHOUT "^devices/(real|remote|served|calibration)/|^sim/(base|transformer)/|\
-^sim/(experiment|replay|results|shards|stage_store|trace_hash)")
+^sim/(experiment|replay|results|shards|stage_store|trace_hash|tuning/)")
 
 file(WRITE ${OUT} "#include \"sim/stage_keys.hpp\"
 

@@ -172,6 +172,17 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
 
 }  // namespace
 
+void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
+  check(trace, std::span(&system, 1));
+  const TraceAdapters adapters(trace);
+  const TraceTokenFeatures features(trace);
+  const TraceInfo& info = trace.info();
+  for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
+    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, index, info.decode_steps()),
+                                  &adapters, 0, false, &features));
+  }
+}
+
 std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
                               const DecideOptions& options) {
   check(trace, systems);

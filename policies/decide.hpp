@@ -26,6 +26,10 @@ struct NamedDecideSpec {
   DecideSpec spec;
 };
 
+/// Makes the parts that decide() would make of a system, at every recorded layer, and lets them go.
+/// UserError where the trace has not what they need, or the parts do not fit each other.
+void check_decidable(const TraceReader& trace, const NamedDecideSpec& system);
+
 /// Stage 1: replays a trace through systems. All systems walk a layer together, so that the exact
 /// attention of each step (the reference of the quality metrics) is computed once for all of them.
 /// log[i] depends on the trace, systems[i] and the seed alone: not on the other systems, not on the

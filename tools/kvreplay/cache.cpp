@@ -60,6 +60,12 @@ std::optional<StageStore> CacheOptions::open() const {
       std::in_place, folder.empty() ? StageStore::default_folder() : folder, limit_bytes());
 }
 
+std::string CacheOptions::left_by_interrupt() const {
+  if (none) return "nothing was kept, as --no-cache says";
+  return "what is finished is kept in " + (folder.empty() ? StageStore::default_folder() : folder) +
+         ": the same command goes on from there";
+}
+
 void add_cache(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("cache", "The folder in which sweeps keep outputs of stages");

@@ -23,6 +23,8 @@ struct CacheOptions {
   /// Nothing, where none is wanted.
   [[nodiscard]] std::optional<StageStore> open() const;
   [[nodiscard]] std::int64_t limit_bytes() const;
+  /// What an interrupt leaves, and how to go on.
+  [[nodiscard]] std::string left_by_interrupt() const;
 };
 
 }  // namespace kvreplay

@@ -72,7 +72,7 @@ std::string ranks_text(std::span<const ClosedLoopRun> runs, std::span<const Open
 }
 
 std::string manifest(const EvaluateOptions& options, const Model& model, const ModelText& text,
-                     std::span<const Cell> cells) {
+                     std::span<const EvaluationCell> cells) {
   nlohmann::ordered_json json;
   json["model"] = model.name();
   json["weights_sha256"] = model.source_sha256();
@@ -83,7 +83,7 @@ std::string manifest(const EvaluateOptions& options, const Model& model, const M
   json["seed"] = options.seed;
   json["adapter_trace"] =
       options.adapter_trace.empty() ? "" : TraceReader(options.adapter_trace).content_hash();
-  for (const Cell& cell : cells) {
+  for (const EvaluationCell& cell : cells) {
     json["systems"][cell.decide.name] = nlohmann::json::parse(cell.decide.spec.resolved());
   }
   json["kvreplay_version"] = KVREPLAY_VERSION;
@@ -91,7 +91,7 @@ std::string manifest(const EvaluateOptions& options, const Model& model, const M
 }
 
 void evaluate_text(const EvaluateOptions& options, const Model& model, const ModelText& text,
-                   std::span<const Cell> cells, const ResultFolder& folder) {
+                   std::span<const EvaluationCell> cells, const ResultFolder& folder) {
   check_text(model, text.ids, options.prompt, options.steps, options.prompt + options.steps);
   const std::vector<NamedDecideSpec> specs = specs_of(cells);
   const OwnTrace own(options, model, text, options.prompt, options.steps, folder);
@@ -159,7 +159,7 @@ void evaluate(EvaluateOptions options) {
   if (options.threads == 0) {
     options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   }
-  const std::vector<Cell> cells = make_cells(options);
+  const std::vector<EvaluationCell> cells = make_cells(options);
   const ModelText text = load_text(options.text, model);
   const std::string name = options.needle ? "needle" : "closed-loop";
   ResultFolder folder = options.out.empty() ? ResultFolder::numbered("results/" + name)

@@ -54,7 +54,7 @@ Needle plant_needle(const Model& model, std::span<const std::int32_t> haystack, 
 }  // namespace
 
 void evaluate_needles(const EvaluateOptions& options, const Model& model, const ModelText& text,
-                      std::span<const Cell> cells, const ResultFolder& folder) {
+                      std::span<const EvaluationCell> cells, const ResultFolder& folder) {
   const std::vector<NamedDecideSpec> specs = specs_of(cells);
   const OwnTrace own(options, model, text, 64, 1, folder);
   struct Row {
@@ -65,7 +65,7 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
     double accuracy;
   };
   std::vector<Row> rows;
-  std::vector<Cell> all(1);
+  std::vector<EvaluationCell> all(1);
   all.front().system = "full";
   all.insert(all.end(), cells.begin(), cells.end());
   std::uint64_t trial = 0;
@@ -100,7 +100,7 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
     }
   }
 
-  const auto cell = [&](std::size_t i) -> const Cell& { return all[rows[i].cell]; };
+  const auto cell = [&](std::size_t i) -> const EvaluationCell& { return all[rows[i].cell]; };
   const std::vector<Column> columns{
       {"system", [&](std::size_t i) { return cell(i).system; }, 0, false},
       {"budget", [&](std::size_t i) { return cell(i).budget; }, 0, true},

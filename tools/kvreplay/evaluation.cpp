@@ -56,9 +56,9 @@ class NoAdapters final : public AdapterSource {
 
 }  // namespace
 
-std::vector<Cell> make_cells(const EvaluateOptions& options) {
+std::vector<EvaluationCell> make_cells(const EvaluateOptions& options) {
   const ConfigFolder configs = ConfigFolder::standard();
-  std::vector<Cell> cells;
+  std::vector<EvaluationCell> cells;
   const auto add = [&](const ConfigNode& node, const std::string& system, const std::string& budget,
                        const std::string& unit) {
     const std::string name = budget.empty() ? system : system + " " + budget + " " + unit;
@@ -86,9 +86,9 @@ std::vector<Cell> make_cells(const EvaluateOptions& options) {
   return cells;
 }
 
-std::vector<NamedDecideSpec> specs_of(std::span<const Cell> cells) {
+std::vector<NamedDecideSpec> specs_of(std::span<const EvaluationCell> cells) {
   std::vector<NamedDecideSpec> specs;
-  for (const Cell& cell : cells) specs.push_back(cell.decide);
+  for (const EvaluationCell& cell : cells) specs.push_back(cell.decide);
   return specs;
 }
 
@@ -167,7 +167,7 @@ std::string table(std::span<const Column> columns, std::size_t rows) {
   return text.str();
 }
 
-std::vector<Column> cell_columns(std::span<const Cell> cells) {
+std::vector<Column> cell_columns(std::span<const EvaluationCell> cells) {
   return {{"system", [=](std::size_t i) { return cells[i].system; }, 0, false},
           {"budget", [=](std::size_t i) { return cells[i].budget; }, 0, true},
           {"budget_unit", [=](std::size_t i) { return cells[i].unit; }, 0, false}};

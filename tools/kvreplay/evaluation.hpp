@@ -34,7 +34,7 @@ struct EvaluateOptions {
 };
 
 /// One system at one point of its budget's axis.
-struct Cell {
+struct EvaluationCell {
   NamedDecideSpec decide;
   std::string system;
   std::string budget;  ///< "" where the system has none to set
@@ -42,8 +42,8 @@ struct Cell {
 };
 
 /// Every system at every value of its budget's axis; a UserError names what cannot be.
-[[nodiscard]] std::vector<Cell> make_cells(const EvaluateOptions& options);
-[[nodiscard]] std::vector<NamedDecideSpec> specs_of(std::span<const Cell> cells);
+[[nodiscard]] std::vector<EvaluationCell> make_cells(const EvaluateOptions& options);
+[[nodiscard]] std::vector<NamedDecideSpec> specs_of(std::span<const EvaluationCell> cells);
 
 /// The text as a trace of its first tokens, with the matrices of the adapter trace where one is
 /// given: what both loops take their adapters from. It is removed at the end.
@@ -77,7 +77,7 @@ struct Column {
 /// For people: numbers rounded, columns aligned.
 [[nodiscard]] std::string table(std::span<const Column> columns, std::size_t rows);
 /// system, budget and budget_unit. The cells outlive the columns.
-[[nodiscard]] std::vector<Column> cell_columns(std::span<const Cell> cells);
+[[nodiscard]] std::vector<Column> cell_columns(std::span<const EvaluationCell> cells);
 /// The shortest text that reads back as the same number; "" for none.
 [[nodiscard]] std::string number(double value);
 
@@ -86,6 +86,6 @@ void write(const ResultFolder& folder, const std::string& name, const std::strin
 
 /// Writes needle.csv and table.txt, and prints the table.
 void evaluate_needles(const EvaluateOptions& options, const Model& model, const ModelText& text,
-                      std::span<const Cell> cells, const ResultFolder& folder);
+                      std::span<const EvaluationCell> cells, const ResultFolder& folder);
 
 }  // namespace kvreplay

@@ -9,7 +9,8 @@
 
 namespace kvreplay {
 
-InterruptCleanup::InterruptCleanup(std::filesystem::path folder) : folder_(std::move(folder)) {
+InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string what_is_left)
+    : folder_(std::move(folder)), what_is_left_(std::move(what_is_left)) {
   sigemptyset(&signals_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals_, signal);
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
@@ -28,8 +29,8 @@ void InterruptCleanup::wait(const std::stop_token& stop) const {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
     if (signal < 0) continue;
     std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-    std::cerr << "\nkvreplay: interrupted; nothing was written" << std::endl;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+    std::cerr << "\nkvreplay: interrupted; " << what_is_left_ << std::endl;
     ::_exit(128 + signal);
   }
 }

@@ -2,16 +2,18 @@
 
 #include <csignal>
 #include <filesystem>
+#include <string>
 #include <thread>
 
 namespace kvreplay {
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder, say so in a line, and end the
-/// program with 128 + the signal's number. Threads started in its lifetime leave these signals to
-/// it.
+/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none), say in a line what is
+/// left, and end the program with 128 + the signal's number. Threads started in its lifetime leave
+/// these signals to it. One at a time.
 class InterruptCleanup {
  public:
-  explicit InterruptCleanup(std::filesystem::path folder);
+  explicit InterruptCleanup(std::filesystem::path folder,
+                            std::string what_is_left = "nothing was written");
   ~InterruptCleanup();
   InterruptCleanup(const InterruptCleanup&) = delete;
   InterruptCleanup& operator=(const InterruptCleanup&) = delete;
@@ -20,6 +22,7 @@ class InterruptCleanup {
   void wait(const std::stop_token& stop) const;
 
   std::filesystem::path folder_;
+  std::string what_is_left_;
   sigset_t signals_{};
   sigset_t mask_before_{};
   std::jthread waiter_;  // last: it uses the others

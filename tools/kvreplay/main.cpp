@@ -56,6 +56,7 @@ int run(int argc, char** argv) {
   add_run(program);
   add_sweep(program);
   add_merge(program);
+  add_tune(program);
   add_cache(program);
   add_list(program);
   add_explain(program);

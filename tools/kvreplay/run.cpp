@@ -23,6 +23,7 @@
 #include "sim/stage_store.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/peak_memory.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 
@@ -191,11 +192,13 @@ void run_sweep(const RunOptions& options) {
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
     return cell_line(cell, number, experiment.cells.size());
   };
+  std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   Replay replay(experiment, replay_options);
   if (!options.quiet || options.plan) show_plan(replay, experiment, options);
   if (options.plan) return;
 
   const ReplayResult result = replay.run();
+  interrupt.reset();  // the folder of results has its own
   if (store && !store->problem().empty()) {
     std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
   }

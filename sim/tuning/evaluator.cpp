@@ -1,0 +1,70 @@
+#include "sim/tuning/evaluator.hpp"
+
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "sim/base/error.hpp"
+
+namespace kvreplay {
+
+Evaluator::Evaluator(const Experiment& experiment, const Cell& cell, StageStore* store)
+    : experiment_(experiment), cell_(cell), store_(store) {
+  cell_.settings.clear();
+}
+
+std::vector<std::optional<CellResult>> Evaluator::evaluate(
+    std::span<const SystemSpec> systems) const {
+  if (systems.empty()) return {};
+  try {
+    std::vector<CellResult> cells = replay_all(systems);
+    return {std::move_iterator(cells.begin()), std::move_iterator(cells.end())};
+  } catch (const UserError&) {
+    // One of them is at fault: halves find it in few replays.
+    if (systems.size() == 1) return {std::nullopt};
+  }
+  const std::size_t half = systems.size() / 2;
+  std::vector<std::optional<CellResult>> cells = evaluate(systems.first(half));
+  for (std::optional<CellResult>& cell : evaluate(systems.subspan(half))) {
+    cells.push_back(std::move(cell));
+  }
+  return cells;
+}
+
+std::vector<CellResult> Evaluator::replay_all(std::span<const SystemSpec> systems) const {
+  Experiment experiment;
+  experiment.name = experiment_.name;
+  experiment.title = experiment_.title;
+  experiment.threads = experiment_.threads;
+  experiment.traces = {experiment_.traces[cell_.trace]};
+  experiment.models = {experiment_.models[cell_.model]};
+  experiment.platforms = {experiment_.platforms[cell_.platform]};
+  experiment.devices = {experiment_.devices[cell_.device]};
+  experiment.systems.assign(systems.begin(), systems.end());
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    Cell cell = cell_;
+    cell.trace = cell.model = cell.platform = cell.device = 0;
+    cell.system = i;
+    experiment.cells.push_back(std::move(cell));
+  }
+  ReplayOptions options;
+  options.store = store_;
+  return replay(experiment, options).cells;
+}
+
+Cell common_cell(const Experiment& experiment) {
+  const auto rest = [](const Cell& cell) {
+    return std::tuple(cell.trace, cell.model, cell.platform, cell.device, cell.batch, cell.seed,
+                      cell.steps, cell.timed_steps, cell.warm_up_steps);
+  };
+  const Cell& first = experiment.cells.front();
+  for (const Cell& cell : experiment.cells) {
+    if (rest(cell) == rest(first)) continue;
+    throw UserError({experiment.name, ""},
+                    "has several traces, models, platforms, devices, batches or settings",
+                    "one of each: choose by --set, such as --set device=ufs40");
+  }
+  return first;
+}
+
+}  // namespace kvreplay

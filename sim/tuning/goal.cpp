@@ -1,0 +1,76 @@
+#include "sim/tuning/goal.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "sim/base/error.hpp"
+#include "sim/base/parameters.hpp"
+#include "sim/base/size.hpp"
+#include "sim/results.hpp"
+
+namespace kvreplay {
+
+double metric(const CellResult& cell, std::string_view column) {
+  for (const Column<CellResult>& one : result_columns()) {
+    if (one.name != column) continue;
+    const CellValue value = one.value(cell);
+    if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      return static_cast<double>(*integer);
+    }
+    return std::get<double>(value);
+  }
+  throw std::logic_error("no column " + std::string(column));
+}
+
+const std::vector<std::string>& Goal::qualities() {
+  static const std::vector<std::string> kQualities{"output_error", "attention_mass"};
+  return kQualities;
+}
+
+Objectives Goal::objectives(const CellResult& cell) const {
+  const double fidelity = metric(cell, quality);
+  return {quality == "attention_mass" ? 1 - fidelity : fidelity, metric(cell, "latency_ms"),
+          metric(cell, "dram_kv_bytes")};
+}
+
+Score Goal::score(const CellResult& cell) const {
+  Score score{objectives(cell)};
+  const auto at_most = [&](double value, double limit) {
+    score.violation += std::max(0.0, value / limit - 1);
+  };
+  if (max_dram_bytes) at_most(score.objectives[2], static_cast<double>(*max_dram_bytes));
+  if (max_latency_ms) at_most(score.objectives[1], *max_latency_ms);
+  if (max_output_error) at_most(metric(cell, "output_error"), *max_output_error);
+  if (min_attention_mass) {
+    // In the attention lost, as the objective has it.
+    const double lost = 1 - metric(cell, "attention_mass");
+    const double limit = 1 - *min_attention_mass;
+    if (lost > limit) score.violation += std::max(lost - limit, 1e-9);
+  }
+  return score;
+}
+
+Objectives Goal::reference(const std::vector<Objectives>& points) const {
+  Objectives reference{};
+  for (const Objectives& point : points) {
+    for (std::size_t i = 0; i < kObjectives; ++i) reference[i] = std::max(reference[i], point[i]);
+  }
+  if (quality == "output_error" && max_output_error) reference[0] = *max_output_error;
+  if (quality == "attention_mass" && min_attention_mass) reference[0] = 1 - *min_attention_mass;
+  if (max_latency_ms) reference[1] = *max_latency_ms;
+  if (max_dram_bytes) reference[2] = static_cast<double>(*max_dram_bytes);
+  return reference;
+}
+
+std::string Goal::limits_text() const {
+  std::vector<std::string> texts;
+  if (max_dram_bytes) texts.push_back("dram_kv_bytes at most " + size_text(*max_dram_bytes));
+  if (max_latency_ms) texts.push_back("latency_ms at most " + to_text(*max_latency_ms));
+  if (min_attention_mass) {
+    texts.push_back("attention_mass at least " + to_text(*min_attention_mass));
+  }
+  if (max_output_error) texts.push_back("output_error at most " + to_text(*max_output_error));
+  return texts.empty() ? "none" : join(texts);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/replay.hpp"
+#include "sim/tuning/pareto.hpp"
+
+namespace kvreplay {
+
+/// A number of a row of results by its column's name (docs/metrics.md).
+[[nodiscard]] double metric(const CellResult& cell, std::string_view column);
+
+/// What a search is for: the fidelity that it minimises the loss of, beside latency and DRAM, and
+/// the limits that it keeps to.
+struct Goal {
+  /// Columns that measure fidelity.
+  [[nodiscard]] static const std::vector<std::string>& qualities();
+
+  std::string quality = "output_error";
+  std::optional<std::int64_t> max_dram_bytes{};  ///< of key-value management: dram_kv_bytes
+  std::optional<double> max_latency_ms{};
+  std::optional<double> min_attention_mass{};
+  std::optional<double> max_output_error{};
+
+  /// output_error, or 1 - attention_mass; latency_ms; dram_kv_bytes.
+  [[nodiscard]] Objectives objectives(const CellResult& cell) const;
+  [[nodiscard]] Score score(const CellResult& cell) const;
+  /// Where hypervolumes end: the limits, and where there is none the worst of the points.
+  [[nodiscard]] Objectives reference(const std::vector<Objectives>& points) const;
+  /// "dram_kv_bytes at most 310.0 MiB, ..."; "none" without limits.
+  [[nodiscard]] std::string limits_text() const;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,187 @@
+"""kvreplay tune: a search and KVSwap's tuner, end to end."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+from program import PROGRAM, ProgramTest
+
+EXPERIMENT = {
+    "title": "A test", "trace": "small.kvtrace.h5",
+    "system": ["in_memory", "quest", "kvswap", "clusterkv"],
+    "model": "smollm2-135m", "platform": "oneplus12", "device": "ufs40", "batch": 1,
+    "warm_up_steps": 2, "timed_steps": 4,
+    "set": {"system.stream.dense_layers": 0, "system.selection.budget_tokens": 48,
+            "system.kvswap.cache.capacity_groups": 24, "model.weight_bits": 4},
+}
+RESULTS = {"evaluated.csv", "front.csv", "comparison.csv", "best.json", "answer.txt",
+           "manifest.json", "figure.png", "figure.pdf"}
+
+
+class Tune(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.cut_trace("small.kvtrace.h5", 256, 16)
+        cls.cut_trace("other.kvtrace.h5", 320, 16)
+        (cls.folder / "experiment.json").write_text(json.dumps(EXPERIMENT))
+
+    @classmethod
+    def files(cls, name):
+        return {file.name: file.read_bytes() for file in (cls.folder / name).iterdir()}
+
+    @classmethod
+    def tune(cls, out, *options):
+        return cls.succeed("tune", "experiment.json", "--cache", "kept", "--evaluations", 24,
+                           "--population", 8, "--out", out, *options)
+
+    def rows(self, out, name="evaluated.csv"):
+        with open(self.folder / out / name, newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def test_any_on_any_number_of_threads_and_again(self):
+        answer = self.tune("any", "--system", "any", "--max-dram", "3MiB", "--validate",
+                           "other.kvtrace.h5", "--threads", 1)
+        first = self.files("any")
+        self.assertEqual(set(first), RESULTS | {"validation.other.csv"})
+        self.assertEqual(first["answer.txt"].decode(), answer)
+        self.tune("again", "--system", "any", "--max-dram", "3MiB", "--validate",
+                  "other.kvtrace.h5", "--threads", 2)
+        self.assertEqual(self.files("again"), first)
+        self.succeed("tune", "experiment.json", "--no-cache", "--evaluations", 24, "--population",
+                     8, "--out", "fresh", "--system", "any", "--max-dram", "3MiB", "--validate",
+                     "other.kvtrace.h5")
+        self.assertEqual(self.files("fresh"), first)
+
+        rows = self.rows("any")
+        self.assertEqual(len(rows), 24 + 4)
+        self.assertEqual([row["system"] for row in rows if row["reference"] == "1"],
+                         EXPERIMENT["system"])
+        self.check_front(rows)
+        for row in rows:
+            fits = float(row["dram_kv_bytes"]) <= 3 << 20
+            self.assertEqual(row["feasible"], "1" if fits else "0")
+        self.assertIn("On other, which nothing was tuned on", answer)
+        self.assertTrue(first["figure.png"].startswith(b"\x89PNG"))
+
+    def check_front(self, rows):
+        """By the definition, from the numbers in the file."""
+        keys = ("output_error", "latency_ms", "dram_kv_bytes")
+        points = [tuple(float(row[key]) for key in keys) for row in rows]
+        fits = [row["feasible"] == "1" for row in rows]
+        for i, row in enumerate(rows):
+            beaten = any(fits[j] and all(b <= a for a, b in zip(points[i], other)) and
+                         other != points[i] for j, other in enumerate(points))
+            self.assertEqual(row["front"] == "1", fits[i] and not beaten, row["system"])
+
+    def test_the_best_is_a_system(self):
+        self.tune("quest", "--system", "quest", "--best-by", "latency", "--hold", "cache")
+        rows = self.rows("quest")
+        self.assertEqual({row["grouping"] for row in rows}, {"page"})
+        front = self.rows("quest", "front.csv")
+        self.assertEqual([row for row in rows if row["front"] == "1"], front)
+        best = min(front, key=lambda row: (float(row["latency_ms"]), float(row["output_error"])))
+        self.assertIn("Not validated", self.files("quest")["answer.txt"].decode())
+        said = self.succeed("run", "experiment.json", "--set", "system=quest/best.json", "--format",
+                            "csv", "--out", "best")
+        self.assertIn("latency_ms", said)
+        replayed = self.rows("best", "results.csv")[0]
+        for key in ("latency_ms", "output_error", "dram_kv_bytes"):
+            self.assertEqual(replayed[key], best[key])
+
+    def test_limits_that_nothing_meets(self):
+        self.refuses(["tune", "experiment.json", "--no-cache", "--system", "quest",
+                      "--evaluations", 4, "--max-dram", "1kB", "--out", "none"],
+                     ["none of 5 compositions", "dram_kv_bytes at most"])
+
+    def test_kvswap_solutions(self):
+        solve = ("tune", "experiment.json", "--system", "kvswap", "--cache", "kept",
+                 "--budget-mib", 60, "--max-context", "2K", "--max-batch", 3, "--max-group-tokens",
+                 4)
+        table = self.succeed(*solve, "--out", "solved", "--threads", 1)
+        self.succeed(*solve, "--out", "solved-2", "--threads", 2)
+        self.assertEqual(self.files("solved"), self.files("solved-2"))
+        solutions = json.loads((self.folder / "solved/solutions.json").read_text())
+        found = solutions["solutions"]
+        self.assertEqual([(one["context_tokens"], one["batch"]) for one in found],
+                         [(context, batch) for context in (1024, 2048) for batch in (1, 2, 3)])
+        self.assertEqual(len(table.splitlines()), 1 + len(found))
+        for one in found:
+            # 30 layers, 192 elements of keys, entries of 768 bytes, 48 selected tokens.
+            memory = 30 * (one["context_tokens"] * (192 // one["sigma"]) * 2 +
+                           (one["capacity_groups"] + 1) * one["group_tokens"] * 768) + 48 * 768
+            self.assertEqual(one["memory_bytes"], memory)
+            self.assertLessEqual(memory, 60 << 20)
+            self.assertEqual(one["hidden"], one["hidden_share"] >= 0.9)
+        # The recorded adapter has 48 of 192 columns.
+        self.assertEqual(solutions["problem"]["sigmas"], [4, 8, 16, 32])
+        self.assertTrue(solutions["tables"]["reuse"] and solutions["tables"]["quality"])
+
+        said = self.kvreplay("tune", "--look-up", "solved/solutions.json", "--batch", 2,
+                             "--context", "2K")
+        self.assertIn("the solution for batch 2, context 2048", said.stderr)
+        system = json.loads(said.stdout)
+        exact = next(one for one in found
+                     if one["batch"] == 2 and one["context_tokens"] == 2048)
+        self.assertEqual(system["grouping"]["group_tokens"], exact["group_tokens"])
+        self.assertEqual(system["scoring"]["sigma"], exact["sigma"])
+        self.assertEqual(system["cache"]["capacity_groups"], exact["capacity_groups"])
+        (self.folder / "mine.json").write_text(said.stdout)
+        self.succeed("run", "experiment.json", "--set", "system=./mine.json", "--out", "mine")
+        said = self.kvreplay("tune", "--look-up", "solved/solutions.json", "--batch", 8,
+                             "--context", 1500)
+        self.assertIn("the nearest solution, for batch 3, context 2048", said.stderr)
+
+    def test_bad_options(self):
+        tune = ["tune", "experiment.json"]
+        self.refuses(tune, ["--system", "any"])
+        self.refuses([*tune, "--system", "kvswp"], ["kvswp", "kvswap"])
+        self.refuses([*tune, "--system", "any", "--max-dram", "much"], ["--max-dram", "much"])
+        self.refuses([*tune, "--system", "any", "--max-latency-ms", "0"], ["--max-latency-ms"])
+        self.refuses([*tune, "--system", "any", "--quality", "beauty"], ["--quality", "beauty"])
+        self.refuses([*tune, "--system", "any", "--hold", "precisoin"], ["precisoin", "precision"])
+        self.refuses([*tune, "--system", "any", "--exclude", "grouping/globl"],
+                     ["grouping/globl", "grouping/global"])
+        self.refuses([*tune, "--system", "any", "--set", "device=ufs40,emmc51"],
+                     ["experiment", "--set device=ufs40"])
+        self.refuses([*tune, "--system", "any", "--validate", "nowhere.h5"], ["nowhere.h5"])
+        self.refuses([*tune, "--system", "any", "--evaluations", "0"], ["--evaluations"])
+        solve = [*tune, "--system", "kvswap", "--budget-mib", "60"]
+        self.refuses(solve, ["--max-context"])
+        self.refuses([*solve, "--max-context", "100"], ["--max-context", "272 tokens"])
+        self.refuses([*tune, "--system", "quest", "--budget-mib", "60", "--max-context", "2K"],
+                     ["min_max", "low_rank"])
+        self.refuses([*tune, "--system", "kvswap", "--no-cache", "--budget-mib", "1",
+                      "--max-context", "2K"], ["--budget-mib", "more"])
+        self.refuses(["tune", "--look-up", "experiment.json", "--context", "2K"], ["format"])
+        self.refuses(["tune", "--look-up", "nowhere.json"], ["--context"])
+
+    def test_an_interrupt_says_what_is_kept(self):
+        for command in (["tune", "experiment.json", "--system", "any", "--evaluations", "5000"],
+                        ["sweep", "experiment.json", "--set",
+                         "system.selection.budget_tokens={\"from\": 8, \"to\": 250, \"step\": 1}"]):
+            cache = f"stopped {command[0]}"
+            process = subprocess.Popen([PROGRAM, *command, "--cache", cache, "--out", "stopped"],
+                                       cwd=self.folder, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.PIPE, text=True)
+            # The first finished stage is proof that it is under way.
+            while process.poll() is None and not list((self.folder / cache).glob("time/*/*")):
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate()
+            self.assertEqual(process.returncode, 128 + signal.SIGINT, said)
+            line = said.splitlines()[-1]
+            self.assertEqual(line, f"kvreplay: interrupted; what is finished is kept in {cache}: "
+                             "the same command goes on from there")
+            self.assertFalse((self.folder / "stopped").exists())
+            self.assertFalse([name for name in os.listdir(self.folder)
+                              if re.search(r"partial", name)])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,262 @@
+#include "tools/kvreplay/tune.hpp"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "sim/base/error.hpp"
+#include "tools/kvreplay/commands.hpp"
+
+namespace kvreplay {
+namespace {
+
+void tune(const TuneOptions& options) {
+  if (!options.look_up.empty()) {
+    look_up_solution(options);
+  } else if (options.system.empty()) {
+    throw UserError({"tune", "--system"}, "found none",
+                    "the name of a system, or any: also the parts are searched");
+  } else if (options.budget_mib > 0) {
+    tune_kvswap(options);
+  } else {
+    tune_search(options);
+  }
+}
+
+void add_experiment_options(CLI::App& command, TuneOptions& options) {
+  command
+      .add_option("EXPERIMENT", options.experiment,
+                  "Trace, model, platform, device and batch, one of each: a file, or a name from "
+                  "`list experiments`")
+      ->capture_default_str();
+  command
+      .add_option("--system", options.system,
+                  "The system whose parameters are searched, or any: parts and parameters, from "
+                  "the experiment's systems on")
+      ->type_name("NAME");
+  const auto add_member = [&](const char* name, const char* member, const char* help) {
+    command
+        .add_option_function<std::string>(
+            name,
+            [&options, member](const std::string& value) {
+              options.sets.push_back(std::string(member) + "=" + value);
+            },
+            help)
+        ->type_name("NAME");
+  };
+  add_member("--model", "model", "As --set model=NAME");
+  add_member("--platform", "platform", "As --set platform=NAME");
+  add_member("--device", "device", "As --set device=NAME");
+  add_member("--trace", "trace", "As --set trace=FILE");
+  command.add_option("--set", options.sets, "Replace a member of the experiment, or a parameter")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command
+      .add_option("--out", options.out,
+                  "New folder for the results (default: results/tune-SYSTEM, numbered when taken)")
+      ->type_name("DIR");
+  command
+      .add_option("--threads,--jobs", options.threads,
+                  "Threads (default: as many as the machine has); results do not depend on it")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
+  options.cache.add_to(command);
+  command.add_flag("--no-cache", options.cache.none, "Keep nothing and look nothing up");
+}
+
+void add_search_options(CLI::App& command, TuneOptions& options) {
+  const std::string group = "Search";
+  command
+      .add_option("--evaluations", options.search.evaluations,
+                  "Compositions to evaluate beside the systems that the search starts from")
+      ->check(CLI::Range(1, 1000000))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--population", options.search.population,
+                  "Parents kept, and children made, in each generation")
+      ->check(CLI::Range(2, 10000))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--search-seed", options.search.seed,
+                  "Of the search (--set seed= is of policies)")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--quality", options.quality,
+                  "What fidelity means. output_error also sees lost precision; attention_mass only "
+                  "which tokens were read")
+      ->check(CLI::IsMember(Goal::qualities()))
+      ->type_name("output_error|attention_mass")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-dram", options.max_dram,
+                  "Limit of dram_kv_bytes, such as 310MiB (default: none)")
+      ->type_name("SIZE")
+      ->group(group);
+  command.add_option("--max-latency-ms", options.max_latency_ms, "Limit (default: none)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("MS")
+      ->group(group);
+  command.add_option("--min-attention-mass", options.min_attention_mass, "Limit (default: none)")
+      ->check(CLI::Range(1e-6, 0.999999))
+      ->type_name("SHARE")
+      ->group(group);
+  command.add_option("--max-output-error", options.max_output_error, "Limit (default: none)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("ERROR")
+      ->group(group);
+  command
+      .add_option(
+          "--best-by", options.best_by,
+          "Which of the front is best: the lowest latency, the best quality, or balance, the "
+          "one nearest to the best of each objective. auto: latency with a limit of "
+          "quality, else quality with a limit of latency, else balance")
+      ->check(CLI::IsMember({"auto", "latency", "quality", "balance"}))
+      ->type_name("auto|latency|quality|balance")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option(
+          "--against", options.against,
+          "Systems to compare with (default: with any, the experiment's systems, from which "
+          "the search starts; else the system as it ships)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME,...")
+      ->group(group);
+  command
+      .add_option("--validate", options.validate,
+                  "Traces to repeat the comparison on, which nothing is tuned on (default: the "
+                  "shipped dialogue, where the shipped story is tuned on)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("TRACE,...")
+      ->group(group);
+  command.add_flag("--no-validation", options.no_validation, "Validate on nothing")->group(group);
+  command
+      .add_option("--hold", options.hold,
+                  "Parts (precision) or parameters (stream.sink_tokens) that stay as they are")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("KEY,...")
+      ->group(group);
+  command
+      .add_option("--exclude", options.exclude,
+                  "Parts that no composition may have. Oracles never take part")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("ROLE/PART,...")
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_solver_options(CLI::App& command, TuneOptions& options) {
+  const std::string group = "KVSwap's tuner, with --budget-mib";
+  command
+      .add_option("--budget-mib", options.budget_mib,
+                  "Memory of KV management of one sequence, all layers, in MiB")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("MIB")
+      ->group(group);
+  command
+      .add_option("--max-context", options.max_context,
+                  "Longest context in tokens, such as 16K (K = 1024)")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("TOKENS")
+      ->group(group);
+  command.add_option("--max-batch", options.max_batch, "Largest batch")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--alpha", options.alpha,
+                  "Share of the I/O time that compute need not hide (ours)")
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-group-tokens", options.max_group_tokens,
+                  "G_max; G takes the powers of two up to it (ours)")
+      ->check(CLI::Range(1, 65536))
+      ->type_name("TOKENS")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--max-sigma", options.max_sigma,
+                  "sigma_max; sigma takes the powers of two up to it that the trace has an adapter "
+                  "for")
+      ->check(CLI::Range(1, 65536))
+      ->type_name("SIGMA")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--initial-reuse-tokens", options.initial_reuse_tokens,
+                  "What the reuse buffer holds at least (ours; 0 = what a step selects)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("TOKENS")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--delta-tokens", options.delta_tokens,
+                  "How much the reuse buffer grows each time that sigma is raised (ours; 0 = it "
+                  "always takes all that the budget leaves)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->type_name("TOKENS")
+      ->capture_default_str()
+      ->group(group);
+  const std::string look_up = "A solution at run time";
+  command
+      .add_option("--look-up", options.look_up,
+                  "Print the system of the solution for --batch and --context, or the nearest one")
+      ->type_name("SOLUTIONS.json")
+      ->group(look_up);
+  command.add_option("--batch", options.batch, "Sequences decoded together")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(look_up);
+  command.add_option("--context", options.context, "Tokens, such as 12K")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("TOKENS")
+      ->group(look_up);
+}
+
+}  // namespace
+
+Experiment load_experiment(const TuneOptions& options, const std::vector<std::string>& more) {
+  const ConfigFolder configs =
+      options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
+  std::vector<std::string> sets = options.sets;
+  if (options.threads > 0) sets.push_back("threads=" + std::to_string(options.threads));
+  sets.insert(sets.end(), more.begin(), more.end());
+  return Experiment::load(configs.file("experiments", options.experiment, {}), sets, configs);
+}
+
+void add_tune(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "tune", "Search parts and parameters for quality, latency and memory; KVSwap's tuner");
+  auto options = std::make_shared<TuneOptions>();
+  add_experiment_options(*command, *options);
+  add_search_options(*command, *options);
+  add_solver_options(*command, *options);
+  command->footer(
+      "Examples:\n"
+      "  kvreplay tune --system any --max-dram 16MiB\n"
+      "  kvreplay tune first --system kvswap --device emmc51 --max-dram 64MiB --evaluations 100\n"
+      "  kvreplay run first --set system=./results/tune-any/best.json\n"
+      "  kvreplay tune --system kvswap --budget-mib 310 --max-context 16K --max-batch 8 --out "
+      "kvswap\n"
+      "  kvreplay tune --look-up kvswap/solutions.json --batch 3 --context 12K > mine.json\n"
+      "docs/tuning.md says what is searched, and how the results are to be read.");
+  command->callback([options] { tune(*options); });
+}
+
+}  // namespace kvreplay
