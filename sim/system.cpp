@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "sim/base/argument_json.hpp"
@@ -29,13 +30,21 @@ void check_needs(const ConfigNode& node, const SystemSpec& system) {
 
 /// Reads cannot start before what they read is known.
 void check_order(const ConfigNode& node, const SystemSpec& system) {
-  const bool needs_own_query = system.decide.stream.text("query") == "current" &&
-                               system.decide.selection.name() != "everything";
-  if (needs_own_query && system.pipeline.make({})->selects_ahead()) {
+  const std::unique_ptr<Pipeline> pipeline = system.pipeline.make({});
+  if (system.decide.selection.name() == "everything" || !pipeline->selects_ahead()) return;
+  if (system.decide.stream.text("query") == "current") {
     throw UserError(node.at("pipeline").place(),
                     "found '" + system.pipeline.name() +
                         "', which selects before the layer's own query is known",
                     "stream.query = look_ahead, selection 'everything', or a serial pipeline");
+  }
+  // One buffer is of the layer that attends, the others of layers ahead of it.
+  if (const std::int64_t ahead = pipeline->landing_buffers() - 1; ahead > 1) {
+    throw UserError(node.at("pipeline").place(),
+                    "found '" + system.pipeline.name() + "', which selects " +
+                        std::to_string(ahead) +
+                        " layers ahead; a look-ahead query is known one layer ahead",
+                    "one layer ahead, selection 'everything', or a serial pipeline");
   }
 }
 

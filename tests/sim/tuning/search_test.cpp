@@ -87,6 +87,9 @@ TEST_F(SearchTest, RefusesWhatDoesNotFitOraclesAndExcludedParts) {
   quest["stream"]["query"] = "look_ahead";
   EXPECT_TRUE(SearchSpace(*trace_, {}).accept(quest.dump()));
   EXPECT_FALSE(SearchSpace(*trace_, {.excluded = {"grouping/page"}}).accept(quest.dump()));
+  quest["pipeline"]["depth"] = 2;  // look-ahead queries are known one layer ahead
+  EXPECT_FALSE(SearchSpace(*trace_, {}).accept(quest.dump()));
+  quest["pipeline"]["depth"] = 1;
   quest["cache"] = {{"part", "belady"}, {"capacity_groups", 8}};
   EXPECT_FALSE(SearchSpace(*trace_, {}).accept(quest.dump()));
   quest["cache"] = {{"part", "lru"}};  // no capacity
