@@ -64,7 +64,7 @@ def draw_bars(axes, points, log_x):
         if point.low < point.high:
             axes.plot((point.low, point.high), (place + 0.2,) * 2, color="black", linewidth=1)
     axes.set_yticks(range(len(points)),
-                    [wrapped(point.label or point.claim["claim"], 34) for point in points])
+                    [wrapped(point.label or point.claim["claim"], 38) for point in points])
     axes.set_ylim(len(points) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     if log_x:
@@ -89,7 +89,8 @@ def made_with(claims, tables):
 
 def unit_of(points):
     unit = points[0].claim.get("unit", "")
-    return {"x": "Ratio", "": "Share"}.get(unit, unit)
+    return {"x": "Ratio", "": "Share", "entries": "Entries", "tokens": "Tokens",
+            "tokens/s": "Tokens/s"}.get(unit, unit)
 
 
 def wrapped(text, columns):
@@ -130,7 +131,7 @@ def draw(figure_spec, panels, content, tables):
         unused.set_visible(False)
     claims = list({p.claim["name"]: p.claim for points in panels.values() for p in points}.values())
     title = f"{content['title']}: {figure_spec['title']}"
-    caption = "\n".join(wrapped(text, int(width * 15)) for text in (title, made_with(claims, tables)))
+    caption = "\n".join(wrapped(text, int(width * 16)) for text in (title, made_with(claims, tables)))
     figure.suptitle(caption, fontsize=7.5)
     if by_x:
         names = {key: value for claim in claims for key, value in claim.get("labels", {}).items()}
@@ -144,8 +145,9 @@ def draw(figure_spec, panels, content, tables):
         shape = {"linestyle": "none", "marker": "o" if figure_spec.get("log") else "s"}
         handles = [plt.Line2D([], [], color=PAPER, label="paper", **shape),
                    plt.Line2D([], [], color=OURS, label="simulated", **shape)]
-        if any(point.low < point.high for points in panels.values() for point in points):
-            handles.append(plt.Line2D([], [], color="black", linewidth=1, label="range of traces"))
+    if any(point.low < point.high for points in panels.values() for point in points):
+        handles.append(plt.Line2D([], [], linestyle="none", marker="$\\mathrm{I}$", color="black",
+                                  label="range of traces"))
     plot_style.legend_below(figure, handles)
     return figure
 

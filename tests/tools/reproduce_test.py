@@ -208,6 +208,14 @@ class Reproduce(ProgramTest):
         self.refuses(["reproduce", self.paper(), "--trace", "poem=x"], ["poem", "story"])
         self.refuses(["reproduce"], ["PAPER"])
 
+    def test_the_page_says_how_to_check_what_is_not_reproduced(self):
+        page = (SOURCE / "docs/papers-claims.md").read_text()
+        rows = [line for line in page.splitlines() if "| not reproduced |" in line]
+        rows = rows[1:]  # the counts' header
+        self.assertGreater(len(rows), 10)
+        for row in rows:
+            self.assertRegex(row, r"\(check \d+\) \|$|\| as above \|$")
+
     def test_a_failed_run_leaves_nothing(self):
         result = self.kvreplay("reproduce", self.paper(
             lambda p: p["runs"]["run"]["set"].update(system=["qest"])), "--out", "bad")
