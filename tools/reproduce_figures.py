@@ -1,6 +1,7 @@
 """The figures of `kvreplay reproduce`: the paper's points beside ours, panel by panel."""
 
 import math
+import re
 
 import plot_style
 import reproduce
@@ -95,7 +96,7 @@ def unit_of(points):
 
 def wrapped(text, columns):
     lines = [""]
-    for word in text.split(" "):
+    for word in re.sub(r"\b(Fig|Tab) ", "\\1\N{NO-BREAK SPACE}", text).split(" "):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:
             lines.append("")
         lines[-1] += (" " if lines[-1] else "") + word
