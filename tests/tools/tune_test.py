@@ -80,15 +80,20 @@ class Tune(ProgramTest):
             self.assertEqual(row["front"] == "1", fits[i] and not beaten, row["system"])
 
     def test_the_best_is_a_system(self):
-        self.tune("quest", "--system", "quest", "--best-by", "latency", "--hold", "cache")
+        self.tune("quest", "--system", "quest", "--best-by", "latency", "--hold", "cache",
+                  "--device", "emmc51", "--set", "model.weight_bits=8")
+        config = json.loads((self.folder / "quest/manifest.json").read_text())["config"]
+        self.assertEqual(list(config["device"]), ["emmc51"])
+        self.assertEqual(config["model"]["smollm2-135m"]["weight_bits"], 8)
         rows = self.rows("quest")
         self.assertEqual({row["grouping"] for row in rows}, {"page"})
         front = self.rows("quest", "front.csv")
         self.assertEqual([row for row in rows if row["front"] == "1"], front)
         best = min(front, key=lambda row: (float(row["latency_ms"]), float(row["output_error"])))
         self.assertIn("Not validated", self.files("quest")["answer.txt"].decode())
-        said = self.succeed("run", "experiment.json", "--set", "system=quest/best.json", "--format",
-                            "csv", "--out", "best")
+        said = self.succeed("run", "experiment.json", "--set", "system=quest/best.json", "--set",
+                            "device=emmc51", "--set", "model.weight_bits=8", "--format", "csv",
+                            "--out", "best")
         self.assertIn("latency_ms", said)
         replayed = self.rows("best", "results.csv")[0]
         for key in ("latency_ms", "output_error", "dram_kv_bytes"):

@@ -38,7 +38,7 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
         .add_option_function<std::string>(
             name,
             [&options, member](const std::string& value) {
-              options.sets.push_back(std::string(member) + "=" + value);
+              options.members.push_back(std::string(member) + "=" + value);
             },
             help)
         ->type_name("NAME");
@@ -234,7 +234,8 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
 Experiment load_experiment(const TuneOptions& options, const std::vector<std::string>& more) {
   const ConfigFolder configs =
       options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
-  std::vector<std::string> sets = options.sets;
+  std::vector<std::string> sets = options.members;
+  sets.insert(sets.end(), options.sets.begin(), options.sets.end());
   if (options.threads > 0) sets.push_back("threads=" + std::to_string(options.threads));
   sets.insert(sets.end(), more.begin(), more.end());
   return Experiment::load(configs.file("experiments", options.experiment, {}), sets, configs);

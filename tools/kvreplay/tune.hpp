@@ -15,6 +15,7 @@ struct TuneOptions {
   // What is tuned, and on what.
   std::string experiment = "tune";
   std::string system;
+  std::vector<std::string> members;  ///< settings that --model, --device ... stand for
   std::vector<std::string> sets;
   std::string configs;
   std::string out;
