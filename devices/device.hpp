@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string_view>
 
@@ -34,6 +35,7 @@ struct DeviceCounters {
   std::uint64_t flash_read_bytes = 0;   ///< bytes sensed in NAND for the host: whole pages, or
                                         ///< sub-pages where the device has them
   std::uint64_t map_read_bytes = 0;     ///< bytes of the address map sensed in NAND
+  std::uint64_t sensed_pages = 0;       ///< pages sensed in NAND, for the host or by itself
   std::uint64_t flash_write_bytes = 0;  ///< programmed, those that the device moved included
   std::uint64_t erases = 0;             ///< of an erase block on one die
 
@@ -58,6 +60,11 @@ class Device {
   virtual void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) = 0;
   [[nodiscard]] virtual DeviceLimits limits() const = 0;
   [[nodiscard]] virtual DeviceCounters counters() const = 0;
+  /// Energy in nanojoules of all that the device has done, when it has been on for so long; NaN
+  /// where its parameters do not say what its work takes.
+  [[nodiscard]] virtual double energy_nj(SimTime /*on_ns*/) const {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 };
 
 }  // namespace kvreplay

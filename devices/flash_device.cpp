@@ -21,6 +21,7 @@
 #include "devices/device.hpp"
 #include "devices/fifo.hpp"
 #include "devices/flash/die.hpp"
+#include "devices/flash/energy.hpp"
 #include "devices/flash/garbage_collector.hpp"
 #include "devices/flash/geometry.hpp"
 #include "devices/flash/map_cache.hpp"
@@ -41,6 +42,9 @@ class FlashDevice final : public Device, private EventHandler {
   void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) override;
   [[nodiscard]] DeviceLimits limits() const override { return limits_; }
   [[nodiscard]] DeviceCounters counters() const override { return counters_; }
+  [[nodiscard]] double energy_nj(SimTime on_ns) const override {
+    return energy_.nj(counters_, on_ns);
+  }
 
  private:
   struct Submission {
@@ -180,6 +184,7 @@ class FlashDevice final : public Device, private EventHandler {
   WriteBooster booster_;
   GarbageCollector collector_;
   Thermal thermal_;
+  Energy energy_;
 };
 
 void check_multiple(const Arguments& arguments, const char* name, const char* divisor_name) {
@@ -223,7 +228,8 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       retry_(arguments),
       booster_(arguments, geometry_),
       collector_(arguments, geometry_),
-      thermal_(arguments) {
+      thermal_(arguments),
+      energy_(arguments, geometry_) {
   if (buffer_free_ < geometry_.stripe_bytes()) {
     throw bad_value(arguments, "write_buffer_bytes",
                     "at least one program operation, page_bytes x planes x program_pages = " +
@@ -246,7 +252,9 @@ void FlashDevice::submit(const IoCommand& command, EventHandler& done, std::uint
 
 void FlashDevice::admit() {
   if (booster_.enabled() && !host_queue_.empty() && idle()) {
-    counters_.flash_write_bytes += booster_.fold(simulation_.now() - idle_since_);
+    const std::uint64_t folded = booster_.fold(simulation_.now() - idle_since_);
+    counters_.flash_write_bytes += folded;
+    counters_.sensed_pages += folded / geometry_.page_bytes;
   }
   if (thermal_.enabled()) thermal_.heat(0, simulation_.now());
   while (!host_queue_.empty() && !free_slots_.empty()) {
@@ -323,6 +331,7 @@ void FlashDevice::look_up(std::uint16_t slot) {
   for (std::uint64_t line = first; line <= last; ++line) {
     if (map_cache_.touch(line)) continue;
     ++slots_[slot].lookups;
+    ++counters_.sensed_pages;
     dies_[geometry_.die_of_stripe(line)].sense(
         read_time_ + retry_.extra(), *this,
         pack(Stage::kMapSensed, slot, static_cast<std::uint32_t>(line - first)));
@@ -348,6 +357,7 @@ void FlashDevice::sense(std::uint16_t slot) {
   const std::uint64_t first = geometry_.group_of_page(first_page(read));
   const std::uint64_t last = geometry_.group_of_page(last_page(read));
   slots_[slot].left = static_cast<std::uint32_t>(last_page(read) - first_page(read) + 1);
+  counters_.sensed_pages += slots_[slot].left;
   for (std::uint64_t group = first; group <= last; ++group) {
     dies_[geometry_.die_of_stripe(geometry_.stripe_of_group(group))].sense(
         read_time_ + retry_.extra(), *this,
@@ -388,6 +398,8 @@ void FlashDevice::start_write(std::uint16_t slot) {
   for (std::uint32_t i = 0; i < extra.reads; ++i) {
     const std::uint64_t die = geometry_.die_of_byte(extra.units[i] * partial_writes_.unit_bytes());
     counters_.flash_read_bytes += partial_writes_.unit_bytes();
+    counters_.sensed_pages +=
+        std::max<std::uint64_t>(1, partial_writes_.unit_bytes() / geometry_.page_bytes);
     dies_[die].sense(unit_groups * read_time_ + retry_.extra(), *this,
                      pack(Stage::kUnitSensed, slot, static_cast<std::uint32_t>(die)));
   }
@@ -444,6 +456,7 @@ void FlashDevice::drain_buffer() {
 void FlashDevice::collect_garbage() {
   collector_.place_stripe();
   const GarbageCollector::Work work = collector_.take_work();
+  counters_.sensed_pages += work.stripes * geometry_.stripe_bytes() / geometry_.page_bytes;
   for (std::uint64_t i = 0; i < work.stripes; ++i) {
     const std::uint64_t die = geometry_.die_of_stripe(next_move_++);
     dies_[die].sense(static_cast<SimTime>(geometry_.program_pages) * read_time_, *this,
@@ -534,7 +547,7 @@ std::vector<Parameter> parameters() {
   for (const std::vector<Parameter>& mechanism :
        {MapCache::parameters(), PartialWrites::parameters(), Suspension::parameters(),
         ReadRetry::parameters(), WriteBooster::parameters(), GarbageCollector::parameters(),
-        Thermal::parameters()}) {
+        Thermal::parameters(), Energy::parameters()}) {
     all.insert(all.end(), mechanism.begin(), mechanism.end());
   }
   return all;

@@ -27,6 +27,9 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
   compute.attend_ns = platform.kernel_ns(attention_flops, load.attended_bytes) +
                       matrix_ns(model, platform, model.output_weights(), load.batch) +
                       matrix_ns(model, platform, model.ffn_weights(), load.batch);
+  compute.dram_bytes =
+      model.bytes_of(model.qkv_weights() + model.output_weights() + model.ffn_weights()) +
+      load.score_bytes + load.attended_bytes;
   return compute;
 }
 

@@ -21,6 +21,7 @@ struct LayerCompute {
   SimTime project_ns = 0;  ///< Q, K, V projections, and the layer's fixed overhead
   SimTime score_ns = 0;
   SimTime attend_ns = 0;  ///< attention, output projection and feed-forward, each by its roofline
+  double dram_bytes = 0;  ///< read for all of them
 };
 
 /// Roofline times of one layer. A batch reads the weights once. Query heads that share a KV head

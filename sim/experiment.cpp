@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -482,6 +483,8 @@ Experiment Experiment::load(const std::string& file, std::span<const std::string
   Experiment experiment;
   experiment.name = fs::path(file).stem().string();
   experiment.title = source.file.at("title").text();
+  std::copy_if(sets.begin(), sets.end(), std::back_inserter(experiment.sets),
+               [](const std::string& set) { return !set.starts_with("threads="); });
   Loader(source, configs, experiment).load();
   return experiment;
 }

@@ -46,7 +46,8 @@ struct Experiment {
 
   std::string name;
   std::string title;
-  int threads = 0;  ///< 0 = as many as the machine has; results do not depend on it
+  std::vector<std::string> sets;  ///< as given to load(), but for the number of threads
+  int threads = 0;                ///< 0 = as many as the machine has; results do not depend on it
 
   // Everything that a cell uses. Systems, models, platforms and devices of one name differ by the
   // settings of their cells.

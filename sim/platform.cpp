@@ -26,6 +26,14 @@ std::span<const Parameter> PlatformSpec::parameters() {
       real_parameter("sequence_overhead_us", "us", 0, {0, 1e6},
                      "in layers that select, for each sequence of the batch besides: slot tables, "
                      "copies of entries"),
+      real_parameter("compute_power_w", "W", 0, {0, 1e6},
+                     "power of the processor while it computes, without DRAM; 0: not known"),
+      real_parameter("waiting_power_w", "W", 0, {0, 1e6},
+                     "power of the processor while it waits for I/O; 0: not known"),
+      real_parameter("dram_pj_bit", "pJ/bit", 0, {0, 1e6},
+                     "energy of a bit that is read from or written to DRAM; 0: not known"),
+      real_parameter("dram_idle_w", "W", 0, {0, 1e6},
+                     "power of the DRAM whatever it does (refresh, standby); 0: not known"),
   };
   return kParameters;
 }
@@ -49,6 +57,10 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.layer_overhead_ns = std::llround(given.real("layer_overhead_us") * 1e3);
   platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
   platform.sequence_overhead_ns = std::llround(given.real("sequence_overhead_us") * 1e3);
+  platform.compute_power_w = given.real("compute_power_w");
+  platform.waiting_power_w = given.real("waiting_power_w");
+  platform.dram_pj_bit = given.real("dram_pj_bit");
+  platform.dram_idle_w = given.real("dram_idle_w");
   return platform;
 }
 

@@ -10,7 +10,7 @@
 
 namespace kvreplay {
 
-/// The SoC: compute rate, DRAM bandwidth and size, from configs/platforms/NAME.json.
+/// The SoC: compute rate, DRAM bandwidth and size, power, from configs/platforms/NAME.json.
 struct PlatformSpec {
   [[nodiscard]] static std::span<const Parameter> parameters();
   [[nodiscard]] static PlatformSpec load(const std::string& file);
@@ -27,6 +27,12 @@ struct PlatformSpec {
   SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once a layer
   SimTime selection_overhead_ns = 0;  ///< likewise of scoring, top-k and gathering
   SimTime sequence_overhead_ns = 0;   ///< the share of it that each sequence of a batch adds
+
+  // 0 = not known.
+  double compute_power_w = 0;  ///< of the processor while it computes
+  double waiting_power_w = 0;  ///< of the processor while it waits
+  double dram_pj_bit = 0;      ///< of a bit read or written
+  double dram_idle_w = 0;      ///< of the DRAM, whatever it does
 
   /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole
   /// nanoseconds, rounded up.

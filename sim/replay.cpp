@@ -88,6 +88,17 @@ bool concerns_decide(const std::string& key) {
   return !kLater.contains(key.substr(role, parameter - role));
 }
 
+/// One line that tells a cell from the others.
+std::string cell_text(const CellResult& cell) {
+  std::string text = cell.system + " on " + cell.device + ", " + cell.model + ", " + cell.platform +
+                     ", batch " + std::to_string(cell.batch) + ", " + cell.trace;
+  if (cell.synthetic) text += " (SYNTHETIC)";
+  for (const auto& [name, value] : cell.settings) {
+    if (value) text += ", " + name + " = " + to_text(*value);
+  }
+  return text;
+}
+
 /// What stage 1 of one system leaves behind, at most: each query head's row of every step may pick
 /// every token as a group of its own, and attend to it.
 std::int64_t most_log_bytes(const TraceInfo& info, std::int64_t steps, bool record_tokens) {
@@ -132,7 +143,8 @@ class Replay::Work {
         memory_bytes_(options.memory_bytes > 0 ? options.memory_bytes
                                                : available_memory_bytes() / 5 * 4) {
     if (options.schedule != nullptr) check_one_cell(experiment);
-    assert(options.schedule == nullptr || options.store == nullptr);
+    assert(options.store == nullptr ||
+           (options.schedule == nullptr && options.timeline_steps == 0));
     for (const std::string& trace : experiment.traces) {
       traces_.push_back({TraceReader(trace), trace_hash(trace, options.store)});
     }
@@ -230,6 +242,7 @@ class Replay::Work {
     std::vector<std::size_t> cells;
     bool wanted = false;
     std::optional<Timing> value;
+    std::optional<Timeline> timeline;
   };
 
   // --- What there is to do ---
@@ -259,7 +272,7 @@ class Replay::Work {
       const auto [timing, new_timing] = timing_of_key.try_emplace(key, timings_.size());
       if (new_timing) {
         placements_[placement->second].timings.push_back(timings_.size());
-        timings_.push_back({placement->second, number, std::move(key), {}, false, std::nullopt});
+        timings_.push_back({placement->second, number, std::move(key), {}, false, {}, {}});
       }
       timings_[timing->second].cells.push_back(number);
       timing_of_.push_back(timing->second);
@@ -364,6 +377,14 @@ class Replay::Work {
       placements_[timing.placement].wanted = true;
       decisions_[placements_[timing.placement].decision].wanted = true;
     }
+    for (std::size_t i = 0; i < shown_cells(); ++i) {
+      timings_[timing_of_[cells_[i]]].timeline.emplace(options_.timeline_steps);
+    }
+  }
+
+  /// How many cells have a timeline.
+  [[nodiscard]] std::size_t shown_cells() const {
+    return options_.timeline_steps == 0 ? 0 : std::min(cells_.size(), options_.timeline_cells);
   }
 
   /// What can be decided in lockstep.
@@ -717,6 +738,7 @@ class Replay::Work {
     const Cell& cell = experiment_.cells[job.cell];
     TimeOptions options = time_options(cell);
     options.schedule = options_.schedule;
+    options.timeline = job.timeline ? &*job.timeline : nullptr;
     job.value = time_plan(plan, experiment_.models[cell.model],
                           experiment_.platforms[cell.platform], experiment_.devices[cell.device],
                           experiment_.systems[cell.system].pipeline, options);
@@ -767,6 +789,11 @@ class Replay::Work {
     for (const std::size_t cell : cells_) {
       result.cells.push_back(row_of(cell));
       cell_of_block.try_emplace(block_of_[cell], cell);
+    }
+    for (std::size_t i = 0; i < shown_cells(); ++i) {
+      const std::size_t cell = cells_[i];
+      result.timelines.push_back(
+          {cell_text(result.cells[i]), *timings_[timing_of_[cell]].timeline});
     }
     for (const auto& [block, number] : cell_of_block) {
       const Cell& cell = experiment_.cells[number];

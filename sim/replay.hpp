@@ -12,6 +12,7 @@
 #include "sim/experiment.hpp"
 #include "sim/stage_values.hpp"
 #include "sim/time.hpp"
+#include "sim/timeline.hpp"
 
 namespace kvreplay {
 
@@ -59,6 +60,8 @@ struct ReplayResult {
   std::vector<LayerQuality> layers;
   std::vector<TraceHash> traces;
 
+  std::vector<CellTimeline> timelines;  ///< of the first cells: ReplayOptions::timeline_steps
+
   // Where they belong in the whole experiment: cells[i] is the cell with number cell_numbers[i],
   // and layers[i] belongs to the block of rows that the cell layer_blocks[i] is the first to need.
   std::vector<std::size_t> cell_numbers;
@@ -84,6 +87,10 @@ struct ReplayOptions {
   /// Receives what the timed steps do. Then the experiment has one cell, a UserError otherwise, and
   /// there is no store.
   Schedule* schedule = nullptr;
+  /// Timed steps of each of the first `timeline_cells` cells that timelines show; 0 = none. There
+  /// is no store then.
+  std::int64_t timeline_steps = 0;
+  std::size_t timeline_cells = 0;
   /// What to show of a cell, with its number, as soon as it is finished.
   std::function<std::string(const CellResult&, std::size_t number)> cell_line{};
 };

@@ -47,6 +47,12 @@ double latency_percentile(const CellResult& cell, double share) {
   return static_cast<double>(latencies[static_cast<std::size_t>(std::max(rank, 1.0)) - 1]);
 }
 
+/// Nanojoules over the timed steps and the batch, as millijoules a token.
+double mj_per_token(const CellResult& cell, double nanojoules) {
+  return ratio(nanojoules / 1e6,
+               static_cast<double>(std::ssize(cell.timing.steps) * cell.timing.batch));
+}
+
 double hidden_ns(const CellResult& cell) {
   return step_mean(cell, &StepTiming::busy_io_ns) - step_mean(cell, &StepTiming::exposed_io_ns);
 }
@@ -82,7 +88,7 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"exposed_io_ms", "mean time a step that the processor waits for I/O",
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::exposed_io_ns)); }, 1},
       {"hidden_io_ms", "mean time a step that I/O runs while the processor computes",
-       [](const Cell& c) { return milliseconds(hidden_ns(c)); }, 1},
+       [](const Cell& c) { return milliseconds(hidden_ns(c)); }},
       {"read_bytes_per_step", "bytes a step that cross the link to the host",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
       {"least_read_bytes_per_step",
@@ -90,16 +96,14 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) {
          return static_cast<double>(c.timing.least_read_bytes) /
                 static_cast<double>(c.timing.steps.size());
-       },
-       0},
+       }},
       {"read_requests_per_step", "read commands a step",
-       [](const Cell& c) { return step_mean(c, &StepTiming::read_requests); }, 0},
+       [](const Cell& c) { return step_mean(c, &StepTiming::read_requests); }},
       {"mean_read_bytes", "bytes of a read command",
        [](const Cell& c) {
          return ratio(step_mean(c, &StepTiming::read_bytes),
                       step_mean(c, &StepTiming::read_requests));
-       },
-       0},
+       }},
       {"written_bytes_per_step", "bytes a step that cross the link to the device",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_bytes); }},
       {"write_requests_per_step", "write commands a step",
@@ -119,15 +123,13 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.flash_read_bytes),
                       static_cast<double>(c.timing.missed_bytes));
-       },
-       2},
+       }},
       {"device_mb_s", "bytes read and written / time that the device is busy",
        [](const Cell& c) {
          const double bytes =
              step_mean(c, &StepTiming::read_bytes) + step_mean(c, &StepTiming::write_bytes);
          return ratio(bytes * 1e3, step_mean(c, &StepTiming::busy_io_ns));
-       },
-       0},
+       }},
       {"hit_rate", "bytes of groups found in the cache / bytes of groups asked for",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.hit_bytes),
@@ -138,8 +140,7 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.best_hit_bytes),
                       static_cast<double>(c.timing.asked_bytes));
-       },
-       3},
+       }},
       {"dram_kv_bytes", "DRAM for key-value management, all uses but the weights",
        [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
       {"dram_cache_bytes", "of it, groups held in memory",
@@ -163,8 +164,16 @@ std::vector<Column<CellResult>> make_result_columns() {
          return ratio(static_cast<double>(c.timing.dram.kv_bytes() + c.timing.dram.weights_bytes),
                       static_cast<double>(c.platform_dram_bytes));
        }},
+      {"energy_mj_per_token", "energy of a token: the three below",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0},
+      {"compute_energy_mj_per_token", "of the processor, computing and waiting",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.compute_nj); }},
+      {"dram_energy_mj_per_token", "of the DRAM: bits moved, and standby",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.dram_nj); }},
+      {"flash_energy_mj_per_token", "of the flash device: pages, bits moved, and idle power",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.flash_nj); }},
       {"recall", "share of the true top tokens that are attended to",
-       [](const Cell& c) { return c.quality.recall; }, 3},
+       [](const Cell& c) { return c.quality.recall; }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",
        [](const Cell& c) { return c.quality.attention_mass; }, 3},
       {"best_attention_mass", "the same of as many tokens chosen by the true logits",
@@ -172,7 +181,7 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"output_error", "relative error of the attention output against full attention",
        [](const Cell& c) { return c.quality.output_error; }, 4},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
-       [](const Cell& c) { return c.quality.attended_tokens; }, 0},
+       [](const Cell& c) { return c.quality.attended_tokens; }},
       {"layer_attended_tokens", "tokens that a query head attends to, mean of the model's layers",
        [](const Cell& c) { return c.timing.attended_tokens; }},
   };
@@ -287,6 +296,24 @@ struct TableColumn {
 std::string padded(const std::string& text, std::size_t width, bool left) {
   const std::string space(width - text.size(), ' ');
   return left ? text + space : space + text;
+}
+
+/// As a shell takes it.
+std::string quoted(const std::string& text) {
+  static constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:-+";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char character : text) {
+    quoted += character == '\'' ? "'\\''" : std::string(1, character);
+  }
+  return quoted + "'";
+}
+
+std::string command_text(const Experiment& experiment) {
+  std::string text = "kvreplay run " + quoted(experiment.name);
+  for (const std::string& set : experiment.sets) text += " --set " + quoted(set);
+  return text;
 }
 
 std::string compiler_text() {
@@ -413,6 +440,7 @@ std::string manifest_json(const Experiment& experiment, const ReplayResult& resu
   ordered_json manifest;
   manifest["experiment"] = experiment.name;
   manifest["title"] = experiment.title;
+  manifest["command"] = command_text(experiment);
   const std::string resolved = experiment.resolved();
   manifest["config"] = ordered_json::parse(resolved);
   manifest["config_sha256"] = sha256_text(resolved);

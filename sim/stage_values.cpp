@@ -63,10 +63,12 @@ void for_step(Step& step, Visit&& visit) {
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
   auto& [steps, batch, asked, hit, missed, best_hit, least_read, flash_read, attended, prompt_write,
-         moved, region, live, dram] = timing;
+         moved, region, live, dram, energy] = timing;
   auto& [weights, cache, dense, index, buffered, landing] = dram;
+  auto& [compute_energy, dram_energy, flash_energy] = energy;
   visit_all(visit, batch, asked, hit, missed, best_hit, least_read, flash_read, attended,
-            prompt_write, moved, region, live, weights, cache, dense, index, buffered, landing);
+            prompt_write, moved, region, live, weights, cache, dense, index, buffered, landing,
+            compute_energy, dram_energy, flash_energy);
 }
 
 /// The largest number that divides every offset and size: mostly the bytes of an entry or a page,

@@ -12,6 +12,7 @@
 #include "sim/base/random.hpp"
 #include "sim/compute_cost.hpp"
 #include "sim/context_projection.hpp"
+#include "sim/timeline.hpp"
 
 namespace kvreplay {
 namespace {
@@ -69,6 +70,7 @@ class StepTimer {
       *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
       machine_.record(*options.schedule);
     }
+    if (options.timeline != nullptr) machine_.observe(*options.timeline);
     lay_out();
     timing_.batch = options.batch;
     timing_.dram = dram_use();
@@ -84,6 +86,7 @@ class StepTimer {
 
     const DeviceCounters counters = device_->counters();
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
+    timing_.energy = energy();
     timing_.attended_tokens /=
         static_cast<double>(std::ssize(steps) * options_.batch * model_.layers);
     if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
@@ -146,6 +149,30 @@ class StepTimer {
     return use;
   }
 
+  [[nodiscard]] Energy energy() const {
+    SimTime compute_ns = 0;
+    SimTime waiting_ns = 0;
+    double dram_bytes = kernel_bytes_;
+    for (const StepTiming& step : timing_.steps) {
+      compute_ns += step.compute_ns;
+      waiting_ns += step.exposed_io_ns;
+      dram_bytes += static_cast<double>(step.read_bytes + step.write_bytes);
+    }
+    const SimTime on_ns = compute_ns + waiting_ns;
+    Energy energy;
+    // 1 W for 1 ns = 1 nJ, 1 pJ = 1e-3 nJ.
+    if (platform_.compute_power_w > 0 && platform_.waiting_power_w > 0) {
+      energy.compute_nj = platform_.compute_power_w * static_cast<double>(compute_ns) +
+                          platform_.waiting_power_w * static_cast<double>(waiting_ns);
+    }
+    if (platform_.dram_pj_bit > 0 && platform_.dram_idle_w > 0) {
+      energy.dram_nj = platform_.dram_pj_bit * 8 * dram_bytes * 1e-3 +
+                       platform_.dram_idle_w * static_cast<double>(on_ns);
+    }
+    energy.flash_nj = device_->energy_nj(on_ns);
+    return energy;
+  }
+
   /// The plan's step that sequence j follows when sequence 0 follows `step` (after the warm-up).
   [[nodiscard]] std::int64_t step_of(std::int64_t step, std::int64_t sequence) const {
     const std::int64_t usable = plan_.steps - options_.warm_up_steps;
@@ -156,11 +183,14 @@ class StepTimer {
   /// Fills work_ with what the step asks for, and counts it.
   void prepare(std::int64_t step) {
     work_.layers.resize(layers_.size());
+    cache_.resize(layers_.size());
     work_.head_ns = head_compute(model_, platform_, options_.batch);
+    kernel_bytes_ += model_.bytes_of(model_.head_weights());
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const TargetLayer& target = layers_[i];
       LayerWork& work = work_.layers[i];
       LayerLoad load{.batch = options_.batch};
+      const LayerCache before{timing_.hit_bytes, timing_.missed_bytes};
       for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
@@ -176,6 +206,9 @@ class StepTimer {
       make_commands(index_reads_, false, work.index_reads);
       make_commands(cache_reads_, false, work.cache_reads);
       timing_.attended_tokens += load.attended_tokens;
+      kernel_bytes_ += compute.dram_bytes;
+      cache_[i] = {timing_.hit_bytes - before.hit_bytes,
+                   timing_.missed_bytes - before.missed_bytes};
     }
   }
 
@@ -230,6 +263,9 @@ class StepTimer {
       const SimTime computed_before = machine_.computed_ns();
       const SimTime busy_before = machine_.io_busy_ns();
       if (options_.schedule != nullptr) options_.schedule->begin_step();
+      if (options_.timeline != nullptr) {
+        options_.timeline->begin_step(step_of(step, 0), begin, cache_);
+      }
       co_await pipeline_->step(machine_);
       StepTiming& timing = timing_.steps.emplace_back();
       timing.latency_ns = simulation_.now() - begin;
@@ -238,6 +274,7 @@ class StepTimer {
       timing.busy_io_ns = machine_.io_busy_ns() - busy_before;
       count_commands(timing);
       check(timing);
+      if (options_.timeline != nullptr) options_.timeline->end_step(timing, simulation_.now());
     }
   }
 
@@ -277,7 +314,9 @@ class StepTimer {
   std::vector<Extent> writes_;
   std::vector<Extent> index_reads_;
   std::vector<Extent> cache_reads_;
+  std::vector<LayerCache> cache_;  ///< of the step being prepared, by layer
   std::int64_t commands_expected_ = 0;
+  double kernel_bytes_ = 0;  ///< of DRAM, over the timed steps
   Timing timing_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "devices/device_config.hpp"
@@ -12,6 +13,7 @@
 namespace kvreplay {
 
 class Schedule;
+class Timeline;
 
 struct TimeOptions {
   std::int64_t batch = 1;
@@ -20,6 +22,7 @@ struct TimeOptions {
   std::int64_t warm_up_steps = 0;  ///< first steps of the plan to leave out
   std::uint64_t seed = 1;          ///< draws the timed steps
   Schedule* schedule = nullptr;    ///< receives what the timed steps do, step by step
+  Timeline* timeline = nullptr;    ///< sees what the first timed steps do
 };
 
 /// One decoded token for every sequence of the batch.
@@ -49,6 +52,15 @@ struct DramUse {
   }
 };
 
+/// Over the timed steps, for the whole batch; NaN where platform or device have no figures.
+struct Energy {
+  double compute_nj = std::numeric_limits<double>::quiet_NaN();
+  double dram_nj = std::numeric_limits<double>::quiet_NaN();
+  double flash_nj = std::numeric_limits<double>::quiet_NaN();
+
+  [[nodiscard]] double total_nj() const { return compute_nj + dram_nj + flash_nj; }
+};
+
 /// What stage 3 measured.
 struct Timing {
   std::vector<StepTiming> steps;  ///< the timed ones, in order
@@ -67,6 +79,7 @@ struct Timing {
   std::int64_t region_bytes = 0;        ///< of the batch: flash that the layouts take
   std::int64_t live_bytes = 0;          ///< of it, entries of groups when the plan ends
   DramUse dram;
+  Energy energy;
 };
 
 /// Stage 3: replays a plan on a device and platform. Target layer i >= dense_layers follows the

@@ -17,17 +17,17 @@ class LayerPrefetch final : public Pipeline {
     std::size_t selected = 0;  // layers whose reads have been started
     for (std::size_t i = 0; i < layers; ++i) {
       for (; selected < std::min(i + depth_ + 1, layers); ++selected) {
-        co_await machine.compute(machine.layer(selected).score_ns);
+        co_await machine.compute(machine.layer(selected).score_ns, {"score", selected});
         machine.start_reads(selected);
       }
       const LayerWork& work = machine.layer(i);
-      co_await machine.compute(work.project_ns);
+      co_await machine.compute(work.project_ns, {"project", i});
       co_await machine.reads(i);
-      co_await machine.compute(work.attend_ns);
+      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
       co_await machine.writes(i);
       machine.start_writes(i);
     }
-    co_await machine.compute(machine.step().head_ns);
+    co_await machine.compute(machine.step().head_ns, {"LM head"});
   }
 
   [[nodiscard]] bool selects_ahead() const override { return true; }

@@ -22,14 +22,27 @@ Machine::Machine(Simulation& simulation, Device& device, std::size_t layers)
       writes_(layers),
       index_reads_(layers),
       cache_reads_(layers) {
-  for (auto* transfers : {&reads_, &writes_, &index_reads_, &cache_reads_}) {
-    for (Transfer& transfer : *transfers) transfer.machine = this;
-  }
+  const auto name = [this](std::vector<Transfer>& transfers, TransferKind kind) {
+    for (std::size_t layer = 0; layer < transfers.size(); ++layer) {
+      transfers[layer].machine = this;
+      transfers[layer].kind = kind;
+      transfers[layer].layer = layer;
+    }
+  };
+  name(reads_, TransferKind::kReads);
+  name(writes_, TransferKind::kWrites);
+  name(index_reads_, TransferKind::kIndexReads);
+  name(cache_reads_, TransferKind::kCacheReads);
 }
 
 void Machine::Transfer::on_event(std::uint64_t /*argument*/) {
   if (--machine->commands_under_way_ == 0) {
     machine->io_busy_ns_ += machine->simulation_.now() - machine->io_busy_since_;
+  }
+  if (machine->observer_ != nullptr) {
+    const SimTime now = machine->simulation_.now();
+    machine->observer_->on_commands(machine->commands_under_way_, now);
+    if (left == 1) machine->observer_->on_transfer_end(kind, layer, now);
   }
   if (--left > 0 || waiter == nullptr) return;
   std::exchange(waiter, nullptr)->on_event(0);
@@ -42,6 +55,9 @@ void Machine::Wait::await_suspend(std::coroutine_handle<ProcessPromise> waiter) 
 
 void Machine::start(Transfer& transfer, std::span<const IoCommand> commands) {
   if (transfer.left != 0) throw std::logic_error("a transfer was started while under way");
+  if (observer_ != nullptr) {
+    observer_->on_transfer_begin(transfer.kind, transfer.layer, simulation_.now(), commands);
+  }
   if (commands.empty()) return;
   if (recorded_ != nullptr) {
     check_one_branch();
@@ -54,6 +70,7 @@ void Machine::start(Transfer& transfer, std::span<const IoCommand> commands) {
   commands_under_way_ += commands.size();
   commands_started_ += std::ssize(commands);
   transfer.left = commands.size();
+  if (observer_ != nullptr) observer_->on_commands(commands_under_way_, simulation_.now());
   for (const IoCommand& command : commands) device_.submit(command, transfer, 0);
 }
 

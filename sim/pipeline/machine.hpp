@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include "sim/engine/process.hpp"
 #include "sim/engine/server.hpp"
 #include "sim/engine/simulation.hpp"
+#include "sim/pipeline/observer.hpp"
 
 namespace kvreplay {
 
@@ -56,9 +58,15 @@ class Machine {
   /// again without having waited for it.
   void record(Schedule& schedule) { recorded_ = &schedule; }
 
+  /// From now on `observer` sees all that happens; it outlives the machine.
+  void observe(MachineObserver& observer) { observer_ = &observer; }
+
   /// Awaitable: takes the processor for so long, after what was asked for earlier.
-  [[nodiscard]] Server::Use compute(SimTime duration) {
+  [[nodiscard]] Server::Use compute(SimTime duration, const ComputeName& name = {}) {
     if (recorded_ != nullptr) record_compute(duration);
+    if (observer_ != nullptr) {
+      observer_->on_compute(name, std::max(simulation_.now(), processor_.free_at()), duration);
+    }
     return processor_.use(duration);
   }
 
@@ -92,6 +100,8 @@ class Machine {
     void on_event(std::uint64_t argument) override;
 
     Machine* machine = nullptr;
+    TransferKind kind = TransferKind::kReads;
+    std::size_t layer = 0;
     std::size_t left = 0;              ///< commands
     EventHandler* waiter = nullptr;    ///< one process at most waits for a transfer
     std::int64_t recorded_batch = -1;  ///< of the schedule, until it is waited for
@@ -117,6 +127,7 @@ class Machine {
   SimTime io_busy_ns_ = 0;     // of the closed busy periods
   SimTime io_busy_since_ = 0;  // begin of the open one
   Schedule* recorded_ = nullptr;
+  MachineObserver* observer_ = nullptr;
 };
 
 class Machine::Wait {

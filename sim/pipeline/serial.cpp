@@ -10,14 +10,14 @@ class Serial final : public Pipeline {
   Process step(Machine& machine) override {
     for (std::size_t i = 0; i < machine.layers(); ++i) {
       const LayerWork& work = machine.layer(i);
-      co_await machine.compute(work.project_ns + work.score_ns);
+      co_await machine.compute(work.project_ns + work.score_ns, {"project, score", i});
       machine.start_reads(i);
       co_await machine.reads(i);
-      co_await machine.compute(work.attend_ns);
+      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
       co_await machine.writes(i);
       machine.start_writes(i);
     }
-    co_await machine.compute(machine.step().head_ns);
+    co_await machine.compute(machine.step().head_ns, {"LM head"});
   }
 
   [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }

@@ -17,19 +17,19 @@ class TwoStage final : public Pipeline {
     for (std::size_t i = 0; i < layers; ++i) {
       const LayerWork& work = machine.layer(i);
       machine.start_index_reads(i);
-      co_await machine.compute(work.query_ns);
+      co_await machine.compute(work.query_ns, {"project Q", i});
       co_await machine.index_reads(i);
-      co_await machine.compute(work.score_ns);
+      co_await machine.compute(work.score_ns, {"score", i});
       machine.start_reads(i);
-      co_await machine.compute(work.project_ns - work.query_ns);
+      co_await machine.compute(work.project_ns - work.query_ns, {"project K, V", i});
       co_await machine.cache_reads(i);
       co_await machine.reads(i);
       if (i + 1 < layers) machine.start_cache_reads(i + 1);
-      co_await machine.compute(work.attend_ns);
+      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
       co_await machine.writes(i);
       machine.start_writes(i);
     }
-    co_await machine.compute(machine.step().head_ns);
+    co_await machine.compute(machine.step().head_ns, {"LM head"});
   }
 
   [[nodiscard]] bool index_on_flash() const override { return index_on_flash_; }

@@ -348,6 +348,19 @@ TEST(Results, CsvQuotesAndLeavesUndefinedRatiosEmpty) {
   EXPECT_EQ(row.at("read_amplification"), nullptr);
   EXPECT_EQ(row.at("tokens_per_s"), 1000.0);
   EXPECT_EQ(row.at("latency_ms"), 1.0);
+  EXPECT_EQ(row.at("energy_mj_per_token"), nullptr);
+}
+
+TEST(Results, EnergyIsInMillijoulesAToken) {
+  CellResult cell = made_up_cell("one", 1'000'000);
+  cell.timing.steps.push_back(cell.timing.steps.front());
+  cell.timing.batch = 3;
+  cell.timing.energy = {.compute_nj = 12e6, .dram_nj = 6e6, .flash_nj = 3e6};
+  const json row = json::parse(results_json(std::vector{cell})).at(0);
+  EXPECT_EQ(row.at("compute_energy_mj_per_token"), 2.0);
+  EXPECT_EQ(row.at("dram_energy_mj_per_token"), 1.0);
+  EXPECT_EQ(row.at("flash_energy_mj_per_token"), 0.5);
+  EXPECT_EQ(row.at("energy_mj_per_token"), 3.5);
 }
 
 TEST(Results, TheTableShowsOnceWhatIsTheSameEverywhere) {

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sim/compute_cost.hpp"
 #include "sim/engine/server.hpp"
+#include "tests/devices/flash_spec.hpp"
 #include "tests/sim/sim_specs.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -297,6 +299,89 @@ TEST(Time, RefusesWhatItCannotFollow) {
   EXPECT_NE(
       user_error_of([&] { static_cast<void>(time_on(dense, 1, "serial")); }).find("dense_layers"),
       std::string::npos);
+}
+
+PlatformSpec platform_with_power() {
+  PlatformSpec platform = tiny_platform();
+  platform.compute_power_w = 5;
+  platform.waiting_power_w = 1;
+  platform.dram_pj_bit = 4;
+  platform.dram_idle_w = 0.5;
+  return platform;
+}
+
+DeviceSpec device_with_power() {
+  return test::flash(
+      {{"sense_uj", "3"}, {"program_uj", "6"}, {"transfer_pj_bit", "25"}, {"idle_mw", "200"}});
+}
+
+Timing time_with_power(const IoPlan& plan, const PlatformSpec& platform, const DeviceSpec& device) {
+  return time_plan(plan, tiny_model(), platform, device, Chosen<Pipeline>::by_name("serial"), {});
+}
+
+TEST(Energy, OfATinyPlanByHand) {
+  const Timing timing = time_with_power(plan_of(false), platform_with_power(), device_with_power());
+  double compute_ns = 0;
+  double waiting_ns = 0;
+  for (const StepTiming& step : timing.steps) {
+    compute_ns += static_cast<double>(step.compute_ns);
+    waiting_ns += static_cast<double>(step.exposed_io_ns);
+  }
+  EXPECT_GT(waiting_ns, 0);
+  EXPECT_DOUBLE_EQ(timing.energy.compute_nj, 5 * compute_ns + 1 * waiting_ns);
+
+  // A step reads the weights of 4 layers and of the head at 2 bytes each, 20 tokens of 128 bytes a
+  // layer, and takes in 2 x 4096 bytes a layer from flash.
+  const double bytes = 4 * (2 * (10240 + 6144 + 24576) + 20 * 128) + 2 * 64000 + 4 * 2 * 4096;
+  EXPECT_DOUBLE_EQ(timing.energy.dram_nj,
+                   0.004 * 8 * kSteps * bytes + 0.5 * (compute_ns + waiting_ns));
+
+  // Each command touches one page of 16 KiB, and takes one read unit of 4 KiB out of it.
+  const double commands = kSteps * 4 * 2;
+  EXPECT_DOUBLE_EQ(timing.energy.flash_nj,
+                   3000 * commands + 0.025 * 8 * 4096 * commands + 0.2 * (compute_ns + waiting_ns));
+  EXPECT_DOUBLE_EQ(timing.energy.total_nj(),
+                   timing.energy.compute_nj + timing.energy.dram_nj + timing.energy.flash_nj);
+}
+
+TEST(Energy, MoreBytesReadCostMore) {
+  const Energy none =
+      time_with_power(without_reads(plan_of(false)), platform_with_power(), device_with_power())
+          .energy;
+  const Energy some =
+      time_with_power(plan_of(false), platform_with_power(), device_with_power()).energy;
+  EXPECT_GT(some.compute_nj, none.compute_nj);  // it waits
+  EXPECT_GT(some.dram_nj, none.dram_nj);
+  EXPECT_GT(some.flash_nj, none.flash_nj);
+}
+
+TEST(Energy, ALongerStepCostsMoreIdleEnergy) {
+  const DeviceSpec slow = test::flash({{"sense_uj", "3"},
+                                       {"program_uj", "6"},
+                                       {"transfer_pj_bit", "25"},
+                                       {"idle_mw", "200"},
+                                       {"command_latency_us", "1000"}});
+  const Timing quick = time_with_power(plan_of(false), platform_with_power(), device_with_power());
+  const Timing late = time_with_power(plan_of(false), platform_with_power(), slow);
+  double more_ns = 0;
+  for (std::size_t i = 0; i < late.steps.size(); ++i) {
+    more_ns += static_cast<double>(late.steps[i].latency_ns - quick.steps[i].latency_ns);
+  }
+  EXPECT_GT(more_ns, 0);
+  EXPECT_NEAR(late.energy.compute_nj - quick.energy.compute_nj, 1.0 * more_ns, 1e-3 * more_ns);
+  EXPECT_NEAR(late.energy.dram_nj - quick.energy.dram_nj, 0.5 * more_ns, 1e-3 * more_ns);
+  EXPECT_NEAR(late.energy.flash_nj - quick.energy.flash_nj, 0.2 * more_ns, 1e-3 * more_ns);
+}
+
+TEST(Energy, IsNotKnownWithoutFigures) {
+  const Energy nothing = time_with_power(plan_of(true), tiny_platform(), test::flash()).energy;
+  EXPECT_TRUE(std::isnan(nothing.compute_nj));
+  EXPECT_TRUE(std::isnan(nothing.dram_nj));
+  EXPECT_TRUE(std::isnan(nothing.flash_nj));
+  const Energy flash_only =
+      time_with_power(plan_of(true), tiny_platform(), device_with_power()).energy;
+  EXPECT_GT(flash_only.flash_nj, 0);
+  EXPECT_TRUE(std::isnan(flash_only.total_nj()));
 }
 
 }  // namespace

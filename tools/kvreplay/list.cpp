@@ -1,13 +1,16 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "sim/base/registry.hpp"
 #include "sim/experiment.hpp"
+#include "sim/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/system_page.hpp"
 
@@ -46,6 +49,22 @@ void list_parts(const std::string& wanted_role) {
   print_rows(rows);
 }
 
+template <typename Row>
+void add_metrics(std::span<const Column<Row>> columns, Rows& rows) {
+  for (const Column<Row>& column : columns) {
+    const bool known = std::any_of(rows.begin(), rows.end(),
+                                   [&](const auto& row) { return row.first == column.name; });
+    if (!known) rows.emplace_back(column.name, column.help);
+  }
+}
+
+void list_metrics() {
+  Rows rows;
+  add_metrics(result_columns(), rows);
+  add_metrics(quality_columns(), rows);
+  print_rows(rows);
+}
+
 struct ListOptions {
   std::string kind;
   std::string role;
@@ -58,8 +77,8 @@ struct ListOptions {
 void add_list(CLI::App& program) {
   CLI::App* command = program.add_subcommand("list", "List what there is, by name");
   auto options = std::make_shared<ListOptions>();
-  const std::vector<std::string> kinds{"systems",   "devices", "models",
-                                       "platforms", "parts",   "experiments"};
+  const std::vector<std::string> kinds{"systems", "devices",     "models", "platforms",
+                                       "parts",   "experiments", "metrics"};
   command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
   command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
@@ -78,6 +97,8 @@ void add_list(CLI::App& program) {
     } else if (!options->role.empty()) {
       throw UserError({}, "unexpected '" + options->role + "' after " + options->kind,
                       "a role after parts alone");
+    } else if (options->kind == "metrics") {
+      list_metrics();
     } else if (options->markdown) {
       std::cout << system_index(ConfigFolder(options->configs));
     } else {

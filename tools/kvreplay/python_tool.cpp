@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <vector>
 
@@ -13,29 +15,54 @@
 
 namespace kvreplay {
 
-void run_python_tool(const std::string& name, std::span<const std::string> arguments) {
+namespace {
+
+std::vector<std::string> words_of(const std::string& name, std::span<const std::string> arguments) {
   // -B: no cache of compiled files in the source tree.
   std::vector<std::string> words = {"/usr/bin/python3", "-B", KVREPLAY_SOURCE_DIR "/tools/" + name};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
+/// As the system calls take them.
+std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
+  return pointers;
+}
 
+UserError cannot_be_run(const std::string& python, int error) {
+  return {{python, ""},
+          std::string("cannot be run (") + std::strerror(error) + ")",
+          "Python 3 with the packages of tools/setup"};
+}
+
+}  // namespace
+
+void run_python_tool(const std::string& name, std::span<const std::string> arguments) {
+  std::vector<std::string> words = words_of(name, arguments);
+  const std::vector<char*> pointers = pointers_to(words);
   std::cout.flush();
   pid_t child = 0;
   const int error =
       ::posix_spawn(&child, pointers.front(), nullptr, nullptr, pointers.data(), environ);
-  if (error != 0) {
-    throw UserError({words.front(), ""},
-                    std::string("cannot be run (") + std::strerror(error) + ")",
-                    "Python 3 with the packages of tools/setup");
-  }
+  if (error != 0) throw cannot_be_run(words.front(), error);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw UserError({words[2], ""}, "failed", "Python 3 with the packages of tools/setup");
   }
+}
+
+void become_python_tool(const std::string& name, std::span<const std::string> arguments) {
+  std::vector<std::string> words = words_of(name, arguments);
+  const std::vector<char*> pointers = pointers_to(words);
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  ::setenv("KVREPLAY_PROGRAM", program.c_str(), 1);
+  ::execv(words.front().c_str(), pointers.data());
+  throw cannot_be_run(words.front(), errno);
 }
 
 }  // namespace kvreplay

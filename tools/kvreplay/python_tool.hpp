@@ -9,4 +9,9 @@ namespace kvreplay {
 /// UserError when it cannot be run or fails, after what it said itself.
 void run_python_tool(const std::string& name, std::span<const std::string> arguments);
 
+/// tools/`name` takes this process's place, and its exit code is the program's own; it finds the
+/// program's path in the variable KVREPLAY_PROGRAM. UserError when it cannot be run.
+[[noreturn]] void become_python_tool(const std::string& name,
+                                     std::span<const std::string> arguments);
+
 }  // namespace kvreplay

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "policies/adapt.hpp"
+#include "sim/base/output_file.hpp"
 #include "sim/base/size.hpp"
 #include "sim/experiment.hpp"
 #include "sim/replay.hpp"
@@ -45,6 +46,8 @@ struct RunOptions {
   std::int64_t threads = 0;
   std::int64_t steps = 0;
   bool access_log = false;
+  std::string timeline;
+  std::int64_t timeline_steps = 3;
   std::string configs;
   // Of a sweep.
   CacheOptions cache;
@@ -53,6 +56,9 @@ struct RunOptions {
   bool plan = false;
   bool quiet = false;
 };
+
+/// More would be a file that no viewer opens.
+constexpr std::size_t kTimelineCells = 16;
 
 Experiment load(RunOptions options) {
   const ConfigFolder configs =
@@ -71,6 +77,19 @@ void warn_of_own_text(const Experiment& experiment) {
               << " were made from the very text that is replayed; what they predict looks better "
                  "than it would on another text\n";
   }
+}
+
+/// Before any work: the timeline is written last, maybe into the new folder of results.
+void check_timeline_folder(const RunOptions& options) {
+  namespace fs = std::filesystem;
+  if (options.timeline.empty()) return;
+  const fs::path folder = fs::absolute(options.timeline).lexically_normal().parent_path();
+  if (fs::is_directory(folder)) return;
+  if (!options.out.empty() &&
+      folder == fs::absolute(options.out + "/").lexically_normal().parent_path())
+    return;
+  throw UserError({"--timeline", ""}, "found " + options.timeline + ", in no folder that is there",
+                  "a file in a folder that is there, or in that of --out");
 }
 
 ResultFolder result_folder(const RunOptions& options, const Experiment& experiment) {
@@ -97,6 +116,7 @@ void run_experiment(const RunOptions& options) {
   const Stopwatch watch;
   const Experiment experiment = load(options);
   warn_of_own_text(experiment);
+  check_timeline_folder(options);
   ResultFolder folder = result_folder(options, experiment);
   ReplayOptions replay_options;
   replay_options.show_progress = true;
@@ -104,9 +124,19 @@ void run_experiment(const RunOptions& options) {
     replay_options.access_log_folder = folder.temporary_path();
     replay_options.record_tokens = true;
   }
+  if (!options.timeline.empty()) {
+    replay_options.timeline_steps = options.timeline_steps;
+    replay_options.timeline_cells = kTimelineCells;
+  }
   const ReplayResult result = replay(experiment, replay_options);
   write_results(folder.temporary_path(), experiment, result);
   const std::string name = folder.commit();
+  if (!options.timeline.empty()) {
+    write_text_file(options.timeline, trace_event_json(result.timelines));
+    std::cerr << "kvreplay: timeline of " << result.timelines.size() << " of "
+              << result.cells.size() << " cells in " << options.timeline
+              << ": open it at ui.perfetto.dev\n";
+  }
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
@@ -251,12 +281,23 @@ void add_run(CLI::App& program) {
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step, as HDF5");
+  command
+      ->add_option(
+          "--timeline", options->timeline,
+          "Also write when each layer computes, reads and writes, for chrome://tracing and "
+          "ui.perfetto.dev: the first steps of the first 16 cells (docs/reports.md)")
+      ->type_name("FILE");
+  command->add_option("--timeline-steps", options->timeline_steps, "Timed steps of each cell in it")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
   command->footer(
       "A run keeps nothing but its results; `kvreplay sweep` is the same with a cache.\n"
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
-      "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv");
+      "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv\n"
+      "  kvreplay run first --out first --timeline first/timeline.json");
   command->callback([options] { run_experiment(*options); });
 }
 
