@@ -18,7 +18,7 @@ struct KvSwapSetting {
   friend auto operator<=>(const KvSwapSetting&, const KvSwapSetting&) = default;
 };
 
-/// What it decides from (KVSwap 3.5 and appendix A). What the paper leaves open is marked ours.
+/// What it decides from (KVSwap, arXiv 2511.11907). What the paper leaves open is marked ours.
 struct KvSwapProblem {
   std::int64_t layers = 0;
   std::int64_t width = 0;        ///< elements of a token's keys, all KV heads: kv_heads * head_dim

@@ -215,9 +215,8 @@ void add_validation(std::ostream& text, const Tuning& tuning, const Validation& 
       ++before;
       still += better(best->score, row.score) ? 1 : 0;
     }
-    text << "  of the " << before << " systems that it beats outright (within the limits and no "
-         << "worse in anything, or they miss the limits) on the trace it was tuned on, it beats "
-         << still << " here\n";
+    text << "  of the " << before << " systems that it beats outright on the trace it was tuned on "
+         << "(worse in nothing, or nearer to the limits), it beats " << still << " here\n";
   }
   add_comparison(text, tuning.goal, validation.rows);
 }
