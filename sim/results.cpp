@@ -164,7 +164,7 @@ std::vector<Column<CellResult>> make_result_columns() {
          return ratio(static_cast<double>(c.timing.dram.kv_bytes() + c.timing.dram.weights_bytes),
                       static_cast<double>(c.platform_dram_bytes));
        }},
-      {"energy_mj_per_token", "energy of a token: the three below",
+      {"energy_mj_per_token", "energy of a token: processor, DRAM and flash",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0},
       {"compute_energy_mj_per_token", "of the processor, computing and waiting",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.compute_nj); }},

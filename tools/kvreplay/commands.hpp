@@ -30,6 +30,7 @@ void add_train_controller(CLI::App& program);
 void add_statistics(CLI::App& program);
 void add_export_accesses(CLI::App& program);
 void add_reproduce(CLI::App& program);
+void add_report(CLI::App& program);
 void add_device(CLI::App& program);
 
 }  // namespace kvreplay

@@ -75,6 +75,7 @@ int run(int argc, char** argv) {
   add_statistics(program);
   add_export_accesses(program);
   add_reproduce(program);
+  add_report(program);
   add_device(program);
 
   try {
