@@ -143,8 +143,7 @@ class Replay::Work {
         memory_bytes_(options.memory_bytes > 0 ? options.memory_bytes
                                                : available_memory_bytes() / 5 * 4) {
     if (options.schedule != nullptr) check_one_cell(experiment);
-    assert(options.store == nullptr ||
-           (options.schedule == nullptr && options.timeline_steps == 0));
+    assert(options.schedule == nullptr || options.store == nullptr);
     for (const std::string& trace : experiment.traces) {
       traces_.push_back({TraceReader(trace), trace_hash(trace, options.store)});
     }
@@ -396,7 +395,7 @@ class Replay::Work {
   void look_into_store() {
     if (options_.store != nullptr) {
       for (TimingJob& timing : timings_) {
-        if (!timing.wanted) continue;
+        if (!timing.wanted || timing.timeline) continue;  // to be seen, it is simulated
         if (const auto bytes = options_.store->read(kTimings, timing.key)) {
           timing.value = timing_from(*bytes);
         }

@@ -87,8 +87,8 @@ struct ReplayOptions {
   /// Receives what the timed steps do. Then the experiment has one cell, a UserError otherwise, and
   /// there is no store.
   Schedule* schedule = nullptr;
-  /// Timed steps of each of the first `timeline_cells` cells that timelines show; 0 = none. There
-  /// is no store then.
+  /// Timed steps of each of the first `timeline_cells` cells that timelines show; 0 = none. These
+  /// cells are timed also where the store has their timing.
   std::int64_t timeline_steps = 0;
   std::size_t timeline_cells = 0;
   /// What to show of a cell, with its number, as soon as it is finished.

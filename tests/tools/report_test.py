@@ -138,6 +138,15 @@ class Report(ProgramTest):
         self.assertEqual(merged, whole.text())
         self.page_of("part-1")
 
+    def test_a_sweep_shows_cells_that_it_had_timed_before(self):
+        sweep = ("sweep", "first", "--set", f"trace={self.trace}", "--set", "device=ufs40,emmc51",
+                 "--set", "system=quest,kvswap", *SMALL, "--cache", "cache", "--quiet")
+        self.succeed(*sweep, "--out", "first")
+        self.succeed(*sweep, "--out", "again", "--timeline", "again/timeline.json")
+        for name in ("results.csv", "timeline.json"):
+            self.assertEqual((self.folder / "again" / name).read_bytes(),
+                             (self.folder / "run" / name).read_bytes(), name)
+
     def test_a_synthetic_trace_is_marked(self):
         self.succeed("synth", "made.synthetic.kvtrace.h5", "--like", self.trace, "--tokens", "300")
         self.succeed("run", "first", "--set", "trace=made.synthetic.kvtrace.h5", "--set",

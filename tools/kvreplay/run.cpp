@@ -92,6 +92,19 @@ void check_timeline_folder(const RunOptions& options) {
                   "a file in a folder that is there, or in that of --out");
 }
 
+void ask_for_timeline(const RunOptions& options, ReplayOptions& replay_options) {
+  if (options.timeline.empty()) return;
+  replay_options.timeline_steps = options.timeline_steps;
+  replay_options.timeline_cells = kTimelineCells;
+}
+
+void write_timeline(const RunOptions& options, const ReplayResult& result) {
+  if (options.timeline.empty()) return;
+  write_text_file(options.timeline, trace_event_json(result.timelines));
+  std::cerr << "kvreplay: timeline of " << result.timelines.size() << " of " << result.cells.size()
+            << " cells in " << options.timeline << ": open it at ui.perfetto.dev\n";
+}
+
 ResultFolder result_folder(const RunOptions& options, const Experiment& experiment) {
   return options.out.empty() ? ResultFolder::numbered("results/" + experiment.name)
                              : ResultFolder::at(options.out);
@@ -124,19 +137,11 @@ void run_experiment(const RunOptions& options) {
     replay_options.access_log_folder = folder.temporary_path();
     replay_options.record_tokens = true;
   }
-  if (!options.timeline.empty()) {
-    replay_options.timeline_steps = options.timeline_steps;
-    replay_options.timeline_cells = kTimelineCells;
-  }
+  ask_for_timeline(options, replay_options);
   const ReplayResult result = replay(experiment, replay_options);
   write_results(folder.temporary_path(), experiment, result);
   const std::string name = folder.commit();
-  if (!options.timeline.empty()) {
-    write_text_file(options.timeline, trace_event_json(result.timelines));
-    std::cerr << "kvreplay: timeline of " << result.timelines.size() << " of "
-              << result.cells.size() << " cells in " << options.timeline
-              << ": open it at ui.perfetto.dev\n";
-  }
+  write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
@@ -212,6 +217,7 @@ void run_sweep(const RunOptions& options) {
   const Shard shard = shard_of(options.shard);
   const Experiment experiment = load(options);
   warn_of_own_text(experiment);
+  check_timeline_folder(options);
   if (!options.out.empty()) ResultFolder::check_free(options.out);
   std::optional<StageStore> store = options.cache.open();
   ReplayOptions replay_options;
@@ -219,6 +225,7 @@ void run_sweep(const RunOptions& options) {
   replay_options.shard = shard;
   replay_options.memory_bytes = memory_of(options.memory);
   replay_options.store = store ? &*store : nullptr;
+  ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
     return cell_line(cell, number, experiment.cells.size());
   };
@@ -236,6 +243,7 @@ void run_sweep(const RunOptions& options) {
   write_results(folder.temporary_path(), experiment, result);
   if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
   const std::string name = folder.commit();
+  write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
@@ -271,6 +279,15 @@ void add_common_options(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1, 1 << 30))
       ->type_name("N");
   command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
+  command
+      .add_option("--timeline", options.timeline,
+                  "Also write when each layer computes, reads and writes, for chrome://tracing and "
+                  "ui.perfetto.dev: the first steps of the first 16 cells (docs/reports.md)")
+      ->type_name("FILE");
+  command.add_option("--timeline-steps", options.timeline_steps, "Timed steps of each cell in it")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 }  // namespace
@@ -281,16 +298,6 @@ void add_run(CLI::App& program) {
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step, as HDF5");
-  command
-      ->add_option(
-          "--timeline", options->timeline,
-          "Also write when each layer computes, reads and writes, for chrome://tracing and "
-          "ui.perfetto.dev: the first steps of the first 16 cells (docs/reports.md)")
-      ->type_name("FILE");
-  command->add_option("--timeline-steps", options->timeline_steps, "Timed steps of each cell in it")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
   command->footer(
       "A run keeps nothing but its results; `kvreplay sweep` is the same with a cache.\n"
       "Examples:\n"
