@@ -16,7 +16,7 @@ QUALITIES = {
 CASE = ("trace", "model", "platform", "batch")  # what one figure holds fixed
 NUMBERS = ("tokens_per_s", "latency_ms", "compute_ms", "exposed_io_ms")
 NEEDED = (*CASE, "projection", "device", "system", "steps", *NUMBERS)
-MOST_BARS = 40  # of a panel
+MOST_BARS = 40  # of a panel, and numbers
 
 
 def read_rows(file, quality):
@@ -158,7 +158,7 @@ def title_of(case, rows, hidden):
     if rows[0]["projection"] != "none":
         title += f"\nprojected, query heads/KV heads x size: {plain(rows[0]['projection'])}"
     if hidden > 0:
-        title += f"\nbars: the first {MOST_BARS} of {MOST_BARS + hidden}"
+        title += f"\nbars and numbers: the first {MOST_BARS} of {MOST_BARS + hidden}"
     return title.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
@@ -195,6 +195,6 @@ def draw(case, rows, quality):
         figure.canvas.draw()
         figure.set_layout_engine("none")  # places stay as they are now
         for column, device in enumerate(devices):
-            number_points(axes[0][column], [row for row in rows if row["device"] == device], numbers,
-                          quality)
+            number_points(axes[0][column], [row for row in rows if row["device"] == device
+                                            and row["series"] in barred], numbers, quality)
     return figure
