@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string>
+#include <tuple>
 #include <vector>
 
 namespace kvreplay {
@@ -15,7 +15,11 @@ struct KvSwapSetting {
   std::int64_t group_tokens = 0;     ///< G
   std::int64_t capacity_groups = 0;  ///< C, slots of the reuse buffer of one layer
 
-  friend auto operator<=>(const KvSwapSetting&, const KvSwapSetting&) = default;
+  friend bool operator==(const KvSwapSetting&, const KvSwapSetting&) = default;
+  friend bool operator<(const KvSwapSetting& a, const KvSwapSetting& b) {
+    return std::tie(a.sigma, a.group_tokens, a.capacity_groups) <
+           std::tie(b.sigma, b.group_tokens, b.capacity_groups);
+  }
 };
 
 /// What it decides from (KVSwap, arXiv 2511.11907). What the paper leaves open is marked ours.

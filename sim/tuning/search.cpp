@@ -54,9 +54,8 @@ class Search {
       return ranks[a] != ranks[b] ? ranks[a] < ranks[b] : distances[a] > distances[b];
     });
     order.resize(std::min(order.size(), static_cast<std::size_t>(options_.population)));
-    std::vector<std::size_t> chosen;
-    for (const std::size_t i : order) chosen.push_back(parents_[i]);
-    parents_ = std::move(chosen);
+    for (std::size_t& i : order) i = parents_[i];
+    parents_ = std::move(order);
   }
 
   static std::vector<double> distances_within_fronts(std::span<const Score> scores,

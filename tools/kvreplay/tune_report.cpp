@@ -53,6 +53,7 @@ std::vector<const TunedRow*> feasible_rows(const std::vector<TunedRow>& rows, bo
 
 std::vector<Objectives> objectives_of(const std::vector<const TunedRow*>& rows) {
   std::vector<Objectives> objectives;
+  objectives.reserve(rows.size());
   for (const TunedRow* row : rows) objectives.push_back(row->score.objectives);
   return objectives;
 }
