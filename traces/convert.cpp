@@ -60,18 +60,18 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
     turn = info.key_state == "post_rope" ? 1 : -1;
   }
 
-  const std::int64_t query_start = source.query_start(0);
-  bool ahead = true;
+  TraceWriter::Queries queries{source.query_start(0), true, true};
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
-    ahead = ahead && source.has_queries_ahead(index);
-    if (source.query_start(index) != query_start) {
+    queries.ahead = queries.ahead && source.has_queries_ahead(index);
+    queries.attention_input = queries.attention_input && source.has_attention_input(index);
+    if (source.query_start(index) != queries.start) {
       throw UserError({source.file(), "/layer"},
                       "queries of its layers start at different positions",
                       "one query_start for all layers");
     }
   }
-  TraceWriter writer(out, info, {query_start, ahead}, options.storage);
+  TraceWriter writer(out, info, queries, options.storage);
   writer.write_tokens(source.token_ids(), source.token_statistic("entropy"),
                       source.token_statistic("top_probability"),
                       source.token_statistic("log_probability"));
@@ -80,13 +80,16 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
     const auto index = static_cast<std::int64_t>(i);
     const TraceLayer layer = source.load_layer(index);
     const RotaryEmbedding* embedding = rope ? &*rope : nullptr;
-    convert(writer, index, LayerTensor::kKey, layer.keys, 0, turn, embedding, same_bits);
-    convert(writer, index, LayerTensor::kValue, layer.values, 0, 0, embedding, same_bits);
-    convert(writer, index, LayerTensor::kQuery, layer.queries, query_start, turn, embedding,
-            same_bits);
-    if (ahead) {
-      convert(writer, index, LayerTensor::kQueryAhead, layer.queries_ahead, query_start, turn,
-              embedding, same_bits);
+    const auto write = [&](LayerTensor tensor, const HalfTensor& rows, std::int64_t start,
+                           int turned) {
+      convert(writer, index, tensor, rows, start, turned, embedding, same_bits);
+    };
+    write(LayerTensor::kKey, layer.keys, 0, turn);
+    write(LayerTensor::kValue, layer.values, 0, 0);
+    write(LayerTensor::kQuery, layer.queries, queries.start, turn);
+    if (queries.ahead) write(LayerTensor::kQueryAhead, layer.queries_ahead, queries.start, turn);
+    if (queries.attention_input) {
+      write(LayerTensor::kAttentionInput, layer.attention_input, queries.start, 0);
     }
     for (const std::string& name : source.adapter_names(index)) {
       writer.write_adapter(index, name, *source.load_adapter(index, name));

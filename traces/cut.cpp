@@ -85,10 +85,11 @@ void copy_rows(TraceWriter& writer, std::int64_t index, LayerTensor name, const 
 
 void cut_trace(const TraceReader& source, const CutOptions& options, const std::string& out) {
   const std::vector<std::int64_t> indices = find_layers(source, options);
-  TraceWriter::Queries queries{0, true};
+  TraceWriter::Queries queries{0, true, true};
   for (const std::int64_t index : indices) {
     queries.start = std::max(queries.start, source.query_start(index));
     queries.ahead = queries.ahead && source.has_queries_ahead(index);
+    queries.attention_input = queries.attention_input && source.has_attention_input(index);
   }
   const Range range = find_range(source, options, queries.start);
   const std::int64_t first_query = std::max(queries.start, range.begin);
@@ -124,6 +125,9 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
     copy_rows(writer, index, LayerTensor::kQuery, layer.queries, begin, end);
     if (queries.ahead) {
       copy_rows(writer, index, LayerTensor::kQueryAhead, layer.queries_ahead, begin, end);
+    }
+    if (queries.attention_input) {
+      copy_rows(writer, index, LayerTensor::kAttentionInput, layer.attention_input, begin, end);
     }
     const auto added = options.adapters.find(layer.layer);
     std::map<std::string, Adapter> adapters;

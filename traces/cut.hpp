@@ -30,8 +30,9 @@ struct CutOptions {
 /// Writes a smaller trace to `out`: the layers named, the tokens from window_start on, and the
 /// adapters of those layers, bit for bit (bf16 vectors become f16). The prompt must end where the
 /// source has queries, since every decode step needs one: past `query_start`, unless it ends with
-/// the source's own prompt. text_source says what was cut from which file. `attention_input` is not
-/// kept. An option outside these ranges is a UserError that names what is allowed.
+/// the source's own prompt. text_source says what was cut from which file. query_ahead and
+/// attention_input are kept where every layer has them. An option outside these ranges is a
+/// UserError that names what is allowed.
 void cut_trace(const TraceReader& source, const CutOptions& options, const std::string& out);
 
 }  // namespace kvreplay

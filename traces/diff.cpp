@@ -123,6 +123,7 @@ class Comparison {
     }
     tensors(layer_path(a.layer, "query"), a.queries, b.queries);
     tensors(layer_path(a.layer, "query_ahead"), a.queries_ahead, b.queries_ahead);
+    tensors(layer_path(a.layer, "attention_input"), a.attention_input, b.attention_input);
 
     std::vector<std::string> names = a_.adapter_names(index_a);
     for (const std::string& name : b_.adapter_names(index_b)) names.push_back(name);

@@ -29,8 +29,7 @@ struct TraceDifference {
 };
 
 /// Compares what two traces say and hold, as numbers: how vectors are stored (dtype, chunks) shows
-/// in the attributes alone. Where layers differ, the common ones are compared. `attention_input` is
-/// not.
+/// in the attributes alone. Where layers differ, the common ones are compared.
 [[nodiscard]] TraceDifference diff_traces(const TraceReader& first, const TraceReader& second);
 
 /// One line a difference; data sets that are equal are counted.

@@ -66,6 +66,7 @@ class TraceLayer {
   HalfTensor values;             ///< [kv_heads, tokens, head_dim]
   HalfTensor queries;            ///< [query_heads, tokens - query_start, head_dim]
   HalfTensor queries_ahead;      ///< as queries; tokens == 0 when the trace has none
+  HalfTensor attention_input;    ///< [1, as queries, hidden_size]; tokens == 0 alike
   std::int64_t query_start = 0;  ///< position of the first query
 
   /// Keeps the buffers and the mapping alive.
@@ -101,6 +102,7 @@ class TraceReader {
   /// What load_layer(index) will say, without loading it.
   [[nodiscard]] std::int64_t query_start(std::int64_t index) const;
   [[nodiscard]] bool has_queries_ahead(std::int64_t index) const;
+  [[nodiscard]] bool has_attention_input(std::int64_t index) const;
 
   [[nodiscard]] std::vector<std::int32_t> token_ids() const;
   /// /tokens/`name` (entropy, top_probability, log_probability), [tokens].

@@ -525,6 +525,9 @@ TraceLayer TraceReader::load_layer(std::int64_t index) const {
   loaded.values = state_->load(layer.values, *storage);
   loaded.queries = state_->load(layer.queries, *storage);
   if (layer.queries_ahead) loaded.queries_ahead = state_->load(*layer.queries_ahead, *storage);
+  if (layer.attention_input) {
+    loaded.attention_input = state_->load(*layer.attention_input, *storage);
+  }
   loaded.query_start = layer.query_start;
   loaded.storage = std::move(storage);
   return loaded;
@@ -536,6 +539,10 @@ std::int64_t TraceReader::query_start(std::int64_t index) const {
 
 bool TraceReader::has_queries_ahead(std::int64_t index) const {
   return state_->layers.at(static_cast<std::size_t>(index)).queries_ahead.has_value();
+}
+
+bool TraceReader::has_attention_input(std::int64_t index) const {
+  return state_->layers.at(static_cast<std::size_t>(index)).attention_input.has_value();
 }
 
 std::vector<std::string> TraceReader::adapter_names(std::int64_t index) const {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -116,6 +117,26 @@ TEST_F(ConvertTest, RopeOffAndOnIsTheSameUpToRounding) {
   EXPECT_GT(farthest(TraceReader(source_), off), 0.1);
   EXPECT_LT(farthest(TraceReader(source_), on), 1e-3);
   EXPECT_TRUE(diff_traces(TraceReader(source_), on).texts.empty());
+}
+
+TEST_F(ConvertTest, AttentionInputIsKeptAsItIs) {
+  RawTrace raw;
+  raw.add_attention_inputs();
+  raw.write(source_);
+  const TraceReader off = convert(source_, {.key_state = "pre_rope"}, "off.kvtrace.h5");
+  const TraceLayer before = TraceReader(source_).load_layer(1);
+  const TraceLayer after = off.load_layer(1);
+  ASSERT_EQ(after.attention_input.tokens, before.queries.tokens);
+  ASSERT_EQ(after.attention_input.dim, 48);
+  EXPECT_TRUE(std::equal(after.attention_input.row(0, 0), after.attention_input.row(0, 0) + 12 * 48,
+                         before.attention_input.row(0, 0)));
+  const TraceReader brain = convert(source_, {.dtype = "bf16"}, "brain.kvtrace.h5");
+  EXPECT_TRUE(brain.has_attention_input(0));
+  EXPECT_LT(farthest(TraceReader(source_), brain), 1.0 / 256);
+
+  raw.datasets.erase("/layer/01/attention_input");
+  raw.write(source_);
+  EXPECT_FALSE(convert(source_, {}, "one.kvtrace.h5").has_attention_input(1));
 }
 
 TEST_F(ConvertTest, WhatCannotBeConverted) {

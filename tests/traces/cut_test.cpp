@@ -182,5 +182,16 @@ TEST_F(CutTest, OptionsOutOfRangeSayWhatIsAllowed) {
   EXPECT_FALSE(std::filesystem::exists(out_));
 }
 
+TEST_F(CutTest, AttentionInputGoesWithTheQueries) {
+  RawTrace raw;
+  raw.add_attention_inputs();
+  raw.write(source_path_);
+  const TraceReader made = cut({.layers = {3}, .window_start = 4, .prompt_tokens = 10});
+  made.verify();
+  expect_rows(made.load_layer(0).attention_input,
+              TraceReader(source_path_).load_layer(1).attention_input, 0);
+  EXPECT_EQ(made.load_layer(0).attention_input.tokens, made.load_layer(0).queries.tokens);
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -51,6 +51,17 @@ TEST_F(DiffTest, OneValue) {
   EXPECT_THAT(to_text(found), HasSubstr("/layer/03/value: largest difference 0.5"));
 }
 
+TEST_F(DiffTest, AttentionInput) {
+  raw_.add_attention_inputs();
+  raw_.write(first_);
+  auto& values = std::get<std::vector<Half>>(raw_.datasets["/layer/01/attention_input"].values);
+  values[77] = to_half(to_float(values[77]) + 0.25F);
+  raw_.datasets.erase("/layer/03/attention_input");
+  const std::string text = to_text(diff());
+  EXPECT_THAT(text, HasSubstr("/layer/01/attention_input: largest difference 0.25"));
+  EXPECT_THAT(text, HasSubstr("/layer/03/attention_input: [1, 12, 48] | none"));
+}
+
 TEST_F(DiffTest, AttributesShapesAndPresence) {
   raw_.attributes["model"] = std::string("another\x1b[31m");
   raw_.attributes["rope_theta"] = 500000.0;

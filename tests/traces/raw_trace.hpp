@@ -30,6 +30,7 @@ struct RawDataset {
 struct RawTrace {
   static constexpr std::int64_t kTokens = 24;
   static constexpr std::int64_t kQueryStart = 12;
+  static constexpr const char* kLayers[] = {"01", "03"};
 
   std::map<std::string, RawAttribute> attributes;
   std::map<std::string, RawDataset> datasets;
@@ -65,7 +66,7 @@ struct RawTrace {
                   {"tool_version", text("1")},
                   {"seed", integer(0)},
                   {"created_utc", text("2000-01-01T00:00:00Z")}};
-    for (const char* layer : {"01", "03"}) {
+    for (const char* layer : kLayers) {
       const std::string group = std::string("/layer/") + layer;
       datasets[group + "/key"] = halves({2, kTokens, 8});
       datasets[group + "/value"] = halves({2, kTokens, 8});
@@ -89,6 +90,13 @@ struct RawTrace {
       values.push_back(to_half(static_cast<float>((i * 37) % 113) / 16.0F - 3.0F));
     }
     return {std::move(values), std::move(shape), {}, {}};
+  }
+
+  void add_attention_inputs() {
+    for (const char* layer : kLayers) {
+      datasets[std::string("/layer/") + layer + "/attention_input"] =
+          halves({kTokens - kQueryStart, 48});
+    }
   }
 
   static void write_attribute(Hdf5File& hdf5, const std::string& path, const std::string& name,
