@@ -10,6 +10,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::size_t kLanes = 8;
+constexpr std::int64_t kSinks = 16;
+constexpr std::size_t kLatest = 64;
 
 /// Eight partial sums: the same on every instruction set, and fast on those with wide vectors.
 float dot(std::span<const float> a, std::span<const float> b) {
@@ -29,10 +31,7 @@ void attend(std::span<const float> query, RowView keys, double scale, std::int64
   for (std::int64_t token = begin; token < end; ++token) {
     weights.push_back(static_cast<double>(dot(query, keys.row(token))) * scale);
   }
-  const double most = *std::max_element(weights.begin(), weights.end());
-  double sum = 0;
-  for (double& weight : weights) sum += weight = std::exp(weight - most);
-  for (double& weight : weights) weight /= sum;
+  softmax(weights);
 }
 
 double sum_of(std::span<const double> weights) {
@@ -57,6 +56,36 @@ std::vector<std::int64_t> heaviest(std::span<const double> weights, std::int64_t
 }
 
 }  // namespace
+
+void softmax(std::span<double> scores) {
+  const double most = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& score : scores) sum += score = std::exp(score - most);
+  for (double& score : scores) score /= sum;
+}
+
+void AttentionSummary::add(std::vector<double>& weights, std::int64_t begin) {
+  const std::span all(weights);
+  const auto count = [&](std::size_t most) { return std::min(most, all.size()); };
+  for (const double weight : weights) {
+    if (weight > 0) entropy_nats -= weight * std::log(weight);
+  }
+  const auto sinks = static_cast<std::size_t>(std::max<std::int64_t>(0, kSinks - begin));
+  first_16_mass += sum_of(all.first(count(sinks)));
+  last_64_mass += sum_of(all.last(count(kLatest)));
+  std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(count(256)), all.end(),
+                    std::greater<>{});
+  top_16_mass += sum_of(all.first(count(16)));
+  top_64_mass += sum_of(all.first(count(64)));
+  top_256_mass += sum_of(all.first(count(256)));
+}
+
+void AttentionSummary::divide(double queries) {
+  for (double* sum :
+       {&entropy_nats, &top_16_mass, &top_64_mass, &top_256_mass, &first_16_mass, &last_64_mass}) {
+    *sum /= queries;
+  }
+}
 
 std::vector<std::int64_t> spread_positions(std::int64_t begin, std::int64_t end,
                                            std::int64_t most) {
@@ -90,24 +119,11 @@ HeadStatistics measure_head(RowView keys, RowView queries, const MeasuredSteps& 
                           std::back_inserter(both));
     total.top_64_overlap += static_cast<double>(both.size()) / static_cast<double>(here.size());
 
-    for (const double weight : weights) {
-      if (weight > 0) total.entropy_nats -= weight * std::log(weight);
-    }
-    const std::span all(weights);
-    const auto sinks = static_cast<std::size_t>(std::max<std::int64_t>(0, 16 - begin));
-    total.first_16_mass += sum_of(all.first(std::min(sinks, all.size())));
-    total.last_64_mass += sum_of(all.last(std::min<std::size_t>(64, all.size())));
-    const auto top = std::min<std::ptrdiff_t>(256, std::ssize(weights));
-    std::partial_sort(weights.begin(), weights.begin() + top, weights.end(), std::greater<>{});
-    total.top_16_mass += sum_of(all.first(std::min<std::size_t>(16, all.size())));
-    total.top_64_mass += sum_of(all.first(std::min<std::size_t>(64, all.size())));
-    total.top_256_mass += sum_of(all.first(static_cast<std::size_t>(top)));
+    total.add(weights, begin);
   }
-  for (double* sum :
-       {&total.entropy_nats, &total.top_16_mass, &total.top_64_mass, &total.top_256_mass,
-        &total.first_16_mass, &total.last_64_mass, &total.top_64_overlap}) {
-    *sum /= static_cast<double>(steps.positions.size());
-  }
+  const auto steps_measured = static_cast<double>(steps.positions.size());
+  total.divide(steps_measured);
+  total.top_64_overlap /= steps_measured;
   return total;
 }
 

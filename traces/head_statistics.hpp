@@ -6,17 +6,28 @@
 
 namespace kvreplay {
 
-/// How one query head attends: means over the steps measured, exact full attention. A mass is the
-/// sum of softmax weights, 0 to 1.
-struct HeadStatistics {
+/// Exact full attention: means over queries. A mass is a sum of softmax weights, 0 to 1.
+struct AttentionSummary {
   double entropy_nats = 0;
-  double top_16_mass = 0;
+  double top_16_mass = 0;  ///< of the 16 tokens with the largest weights, for each query
   double top_64_mass = 0;
   double top_256_mass = 0;
-  double first_16_mass = 0;   ///< of positions 0 to 15: the attention sinks
-  double last_64_mass = 0;    ///< of the 64 latest positions
+  double first_16_mass = 0;  ///< of positions 0 to 15: the attention sinks
+  double last_64_mass = 0;   ///< of the 64 latest positions, the query's own among them
+
+  /// Adds one query's softmax weights, which it reorders; `begin` is the position of the first.
+  void add(std::vector<double>& weights, std::int64_t begin);
+  /// Makes means of sums.
+  void divide(double queries);
+};
+
+/// How one query head attends, over the steps measured.
+struct HeadStatistics : AttentionSummary {
   double top_64_overlap = 0;  ///< share of a step's 64 heaviest tokens that the next step's hold
 };
+
+/// exp(score - the largest) / their sum, in place.
+void softmax(std::span<double> scores);
 
 /// Float rows, [rows, dim].
 struct RowView {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <numeric>
 #include <span>
 
@@ -14,8 +13,6 @@ namespace kvreplay {
 namespace {
 
 constexpr std::int64_t kMeasuredSteps = 48;
-constexpr std::int64_t kSinks = 16;
-constexpr std::int64_t kLatest = 64;
 
 /// One head's rows as floats, [tokens, dim].
 std::vector<float> to_floats(const HalfTensor& tensor, std::int64_t head) {
@@ -64,34 +61,7 @@ void attend(std::span<const double> query, std::span<const float> keys, double s
     for (std::size_t i = 0; i < query.size(); ++i) score += query[i] * key[i];
     weights.push_back(score * scale);
   }
-  const double most = *std::max_element(weights.begin(), weights.end());
-  double sum = 0;
-  for (double& weight : weights) sum += weight = std::exp(weight - most);
-  for (double& weight : weights) weight /= sum;
-}
-
-double sum_of(std::span<const double> weights) {
-  return std::accumulate(weights.begin(), weights.end(), 0.0);
-}
-
-/// Adds one query's figures to `total`. `begin` is the position of the first weight.
-void add_query(std::vector<double>& weights, std::int64_t begin, AttentionSummary& total) {
-  const std::span all(weights);
-  for (const double weight : weights) {
-    if (weight > 0) total.entropy_nats -= weight * std::log(weight);
-  }
-  const auto sinks = static_cast<std::size_t>(std::max<std::int64_t>(0, kSinks - begin));
-  total.first_16_mass += sum_of(all.first(std::min(sinks, all.size())));
-  total.last_64_mass += sum_of(all.last(std::min<std::size_t>(kLatest, all.size())));
-
-  const auto top = static_cast<std::ptrdiff_t>(std::min<std::size_t>(256, weights.size()));
-  std::partial_sort(weights.begin(), weights.begin() + top, weights.end(), std::greater<>{});
-  const auto top_mass = [&](std::size_t count) {
-    return sum_of(all.first(std::min(count, all.size())));
-  };
-  total.top_16_mass += top_mass(16);
-  total.top_64_mass += top_mass(64);
-  total.top_256_mass += top_mass(256);
+  softmax(weights);
 }
 
 AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& info,
@@ -111,16 +81,11 @@ AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& inf
         const std::int64_t begin =
             sliding_window > 0 ? std::max<std::int64_t>(0, end - sliding_window) : 0;
         attend(query, keys, info.softmax_scale, begin, end, weights);
-        add_query(weights, begin, total);
+        total.add(weights, begin);
       }
     }
   }
-  const double queries =
-      static_cast<double>(positions.size()) * static_cast<double>(info.query_heads);
-  for (double* sum : {&total.entropy_nats, &total.top_16_mass, &total.top_64_mass,
-                      &total.top_256_mass, &total.first_16_mass, &total.last_64_mass}) {
-    *sum /= queries;
-  }
+  total.divide(static_cast<double>(positions.size()) * static_cast<double>(info.query_heads));
   return total;
 }
 

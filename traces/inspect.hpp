@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "traces/head_statistics.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -15,17 +16,6 @@ struct NormSummary {
   double most = 0;
 };
 
-/// Full attention of the decode queries: means over the steps measured and all query heads. A mass
-/// is the sum of softmax weights, 0 to 1.
-struct AttentionSummary {
-  double entropy_nats = 0;
-  double top_16_mass = 0;  ///< of the 16 tokens with the largest weights, for each query head
-  double top_64_mass = 0;
-  double top_256_mass = 0;
-  double first_16_mass = 0;  ///< of positions 0 to 15: the attention sinks
-  double last_64_mass = 0;   ///< of the 64 latest positions, the step's own among them
-};
-
 struct LayerSummary {
   std::int64_t layer = 0;
   std::int64_t query_start = 0;
@@ -33,7 +23,7 @@ struct LayerSummary {
   NormSummary key_norm;
   NormSummary value_norm;
   /// None where keys are stored before RoPE: the scores cannot be computed from them as they are.
-  std::optional<AttentionSummary> attention;
+  std::optional<AttentionSummary> attention;  ///< of the decode steps measured and all query heads
   std::vector<std::string> adapters;
 };
 

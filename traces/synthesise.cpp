@@ -897,10 +897,11 @@ std::string to_text(const SynthesisReport& report) {
       text += line;
     };
     add(&HeadStatistics::entropy_nats, 1, "  %6.3f / %6.3f");
+    using Members = std::initializer_list<double HeadStatistics::*>;
     for (double HeadStatistics::*member :
-         {&HeadStatistics::top_16_mass, &HeadStatistics::top_64_mass, &HeadStatistics::top_256_mass,
-          &HeadStatistics::first_16_mass, &HeadStatistics::last_64_mass,
-          &HeadStatistics::top_64_overlap}) {
+         Members{&HeadStatistics::top_16_mass, &HeadStatistics::top_64_mass,
+                 &HeadStatistics::top_256_mass, &HeadStatistics::first_16_mass,
+                 &HeadStatistics::last_64_mass, &HeadStatistics::top_64_overlap}) {
       add(member, 100, "  %5.1f / %5.1f");
     }
     text += '\n';
