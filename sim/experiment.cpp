@@ -15,6 +15,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/experiment_source.hpp"
+#include "traces/shipped.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -258,8 +259,8 @@ std::vector<std::size_t> load_traces(const Point& point, const fs::path& folder,
   const ConfigNode member = point.member("trace");
   std::vector<std::size_t> indices;
   for (const ConfigNode& item : member.items()) {
-    const fs::path path = from_file ? folder / item.text() : fs::path(item.text());
-    const std::string file = path.lexically_normal().string();
+    const fs::path path = find_trace(item.text(), item.place());
+    const std::string file = (from_file ? folder / path : path).lexically_normal().string();
     const auto found = std::find_if(known.begin(), known.end(), [&](const std::string& other) {
       return trace_name(other) == trace_name(file);
     });

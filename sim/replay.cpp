@@ -10,7 +10,6 @@
 #include <mutex>
 #include <set>
 #include <span>
-#include <thread>
 #include <tuple>
 
 #include "policies/decide.hpp"
@@ -35,8 +34,7 @@ constexpr const char* kTimings = "time";
 constexpr const char* kRates = "rates";
 
 int threads_of(const Experiment& experiment) {
-  if (experiment.threads > 0) return experiment.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return experiment.threads > 0 ? experiment.threads : processor_count();
 }
 
 std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,

@@ -10,6 +10,10 @@
 
 namespace kvreplay {
 
+int processor_count() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
 void parallel_for(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
   std::atomic<std::int64_t> next{0};
   std::mutex mutex;

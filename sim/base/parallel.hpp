@@ -5,6 +5,9 @@
 
 namespace kvreplay {
 
+/// Of the machine; at least 1.
+[[nodiscard]] int processor_count();
+
 /// Runs work(0) ... work(count - 1), each once, on up to `threads` threads (at least 1). Indices
 /// are taken in order; results must depend on the index alone. The exception of the lowest index
 /// that failed is rethrown after all threads have stopped.

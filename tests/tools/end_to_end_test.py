@@ -33,6 +33,17 @@ class EndToEnd(ProgramTest):
         cell, = (r for r in self.rows if r["system"] == system and r["device"] == device)
         return cell
 
+    def test_shipped_traces_by_name(self):
+        listed = self.succeed("list", "traces")
+        self.assertEqual([line.split()[0] for line in listed.splitlines()], ["dialogue", "story"])
+        self.assertIn("smollm2-135m-story-3k.kvtrace.h5", self.succeed("inspect", "story"))
+        self.succeed("run", FIRST, "--set", "trace=dialogue", "--set", "system=quest", "--set",
+                     "device=ufs40", "--steps", 24, "--out", "by name")
+        row, = rows_of((self.folder / "by name/results.csv").read_text())
+        self.assertEqual(row["trace"], "smollm2-135m-dialogue-6k")
+        self.refuses(["inspect", "dialog"], ["TRACE", "'dialog'", "dialogue"])
+        self.refuses(["run", FIRST, "--set", "trace=stroy", "--out", "bad"], ["stroy", "story"])
+
     def test_every_system_on_every_device(self):
         self.assertEqual(set(self.systems),
                          {"in_memory", "flexgen", "quest", "clusterkv", "kvswap"})

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 
@@ -19,18 +20,10 @@ void add_adapt(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "adapt", "Make low-rank, PCA and skew matrices from one text and store them with another");
   auto options = std::make_shared<Options>();
-  command
-      ->add_option("FROM", options->from,
-                   "A .kvtrace.h5 file of the same model on another text, with all layers of TO")
-      ->required()
-      ->type_name("");
-  command->add_option("TO", options->to, "The .kvtrace.h5 file to be replayed")
-      ->required()
-      ->type_name("");
-  command->add_option("OUT", options->out, "The trace to write: TO with the matrices")
-      ->check(CLI::NonexistentPath)
-      ->required()
-      ->type_name("");
+  add_trace_argument(*command, "FROM", options->from,
+                     "A .kvtrace.h5 file of the same model on another text, with all layers of TO");
+  add_trace_argument(*command, "TO", options->to, "The .kvtrace.h5 file to be replayed");
+  add_new_trace_argument(*command, options->out, "The trace to write: TO with the matrices");
   command->add_option("--rank", options->adapt.rank, "Columns of joint_lowrank")
       ->type_name("N")
       ->capture_default_str();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 
@@ -19,11 +20,8 @@ void add_convert(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "convert", "Write a trace anew: other dtype, before or after RoPE, archived or mapped");
   auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
-  command->add_option("OUT", options->out, "The trace to write")
-      ->required()
-      ->check(CLI::NonexistentPath)
-      ->type_name("");
+  add_trace_argument(*command, "TRACE", options->trace);
+  add_new_trace_argument(*command, options->out);
   command->add_option("--dtype", options->convert.dtype, "How vectors are stored (default: as is)")
       ->check(CLI::IsMember({"f16", "bf16"}))
       ->type_name("f16|bf16");

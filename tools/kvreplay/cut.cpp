@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 
@@ -18,11 +19,8 @@ void add_cut(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("cut", "Write a smaller trace: fewer layers, fewer tokens");
   auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
-  command->add_option("OUT", options->out, "The trace to write")
-      ->required()
-      ->check(CLI::NonexistentPath)
-      ->type_name("");
+  add_trace_argument(*command, "TRACE", options->trace);
+  add_new_trace_argument(*command, options->out);
   command->add_option("--layers", options->cut.layers, "The model's layer numbers (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)

@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
 
@@ -69,7 +69,7 @@ void run_calibrate(const CalibrateCommand& options) {
   const ConfigNode base = ConfigNode::load(configs.file("devices", options.base, {}));
   const MeasuredPoints measured = load_measured_points(options.measurement);
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
-  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = processor_count();
   const Calibration calibration =
       calibrate(base, measured.points, {options.hold_out_every, threads});
 

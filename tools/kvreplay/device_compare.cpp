@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "devices/comparison.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
@@ -119,7 +119,7 @@ std::string csv_text(const std::vector<Compared>& all) {
 void compare_all(const CompareOptions& options) {
   const ConfigFolder configs(options.configs);
   const std::vector<MeasuredTable> tables = wanted_tables(configs, options.names);
-  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = processor_count();
   std::vector<Compared> all;
   Progress progress("Comparing", static_cast<std::int64_t>(tables.size()));
   for (const MeasuredTable& table : tables) {

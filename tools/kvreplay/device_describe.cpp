@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "devices/device_config.hpp"
 #include "devices/measure.hpp"
@@ -32,7 +31,7 @@ struct DescribeOptions {
 std::vector<Measurement> measure_grid(const DeviceSpec& spec, const DescribeOptions& options) {
   const std::size_t columns = options.depths.size();
   std::vector<Measurement> cells(options.sizes.size() * columns);
-  const auto threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int threads = processor_count();
   parallel_for(static_cast<std::int64_t>(cells.size()), threads, [&](std::int64_t index) {
     const auto cell = static_cast<std::size_t>(index);
     const std::uint32_t depth = options.depths[cell % columns];

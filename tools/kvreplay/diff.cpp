@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 
@@ -17,8 +18,8 @@ void add_diff(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand(
       "diff", "Compare two traces: attributes, shapes, values; exit code 0 = same, 1 = different");
   auto options = std::make_shared<Options>();
-  command->add_option("A", options->first, "A .kvtrace.h5 file")->required()->type_name("");
-  command->add_option("B", options->second, "Another one")->required()->type_name("");
+  add_trace_argument(*command, "A", options->first);
+  add_trace_argument(*command, "B", options->second, "Another one");
   command->footer(
       "The largest absolute difference of each data set, and its norm relative to A's.\n"
       "Example:\n  kvreplay diff story.kvtrace.h5 story-bf16.kvtrace.h5");

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/python_tool.hpp"
 #include "traces/trace.hpp"
 
@@ -88,7 +89,7 @@ void add_inspect(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("inspect", "Say what a trace holds and how its attention is spread");
   auto options = std::make_shared<Options>();
-  command->add_option("TRACE", options->trace, "A .kvtrace.h5 file")->required()->type_name("");
+  add_trace_argument(*command, "TRACE", options->trace);
   command->add_flag("--json", options->json, "Print JSON");
   command
       ->add_option(
@@ -98,7 +99,7 @@ void add_inspect(CLI::App& program) {
       ->type_name("FOLDER");
   command->footer(
       "Example:\n"
-      "  kvreplay inspect traces/data/smollm2-135m-story-3k.kvtrace.h5 --plot figures");
+      "  kvreplay inspect story --plot figures");
   command->callback([options] {
     const TraceSummary summary = summarise(TraceReader(options->trace));
     std::cout << (options->json

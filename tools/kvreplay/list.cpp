@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -8,11 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/printable.hpp"
 #include "sim/base/registry.hpp"
 #include "sim/experiment.hpp"
 #include "sim/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/system_page.hpp"
+#include "traces/shipped.hpp"
+#include "traces/trace.hpp"
 
 namespace kvreplay {
 namespace {
@@ -32,6 +36,20 @@ void list_configs(const ConfigFolder& configs, const std::string& kind) {
   for (const std::string& name : configs.names(kind)) {
     const ConfigNode node = ConfigNode::load(configs.file(kind, name, {}));
     rows.emplace_back(name, node.has("title") ? node.at("title").text() : "");
+  }
+  print_rows(rows);
+}
+
+void list_traces() {
+  Rows rows;
+  for (const ShippedTrace& trace : shipped_traces()) {
+    const TraceInfo info = TraceReader(trace.file).info();
+    std::vector<std::string> layers;
+    for (const std::int64_t layer : info.recorded_layers) layers.push_back(std::to_string(layer));
+    rows.emplace_back(trace.name, printable(info.model) + ", layers " + join(layers) + ", " +
+                                      std::to_string(info.prompt_tokens) + " + " +
+                                      std::to_string(info.decode_steps()) + " tokens: " +
+                                      std::filesystem::path(trace.file).filename().string());
   }
   print_rows(rows);
 }
@@ -77,8 +95,8 @@ struct ListOptions {
 void add_list(CLI::App& program) {
   CLI::App* command = program.add_subcommand("list", "List what there is, by name");
   auto options = std::make_shared<ListOptions>();
-  const std::vector<std::string> kinds{"systems", "devices",     "models", "platforms",
-                                       "parts",   "experiments", "metrics"};
+  const std::vector<std::string> kinds{"systems", "devices",     "models",  "platforms",
+                                       "parts",   "experiments", "metrics", "traces"};
   command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
   command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
@@ -99,6 +117,8 @@ void add_list(CLI::App& program) {
                       "a role after parts alone");
     } else if (options->kind == "metrics") {
       list_metrics();
+    } else if (options->kind == "traces") {
+      list_traces();
     } else if (options->markdown) {
       std::cout << system_index(ConfigFolder(options->configs));
     } else {

@@ -11,6 +11,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "traces/trace.hpp"
 
@@ -38,7 +39,7 @@ void add_text_options(CLI::App& command, TextOptions& options) {
   text->add_option("--text", options.text, "A UTF-8 text file")->type_name("FILE");
   text->add_option("--token-ids", options.token_ids, "Token ids, separated by white space")
       ->type_name("FILE");
-  text->add_option("--from-trace", options.from_trace, "The token ids of a trace")
+  takes_traces(text->add_option("--from-trace", options.from_trace, "The token ids of a trace"))
       ->type_name("TRACE");
   text->require_option(1);
 }

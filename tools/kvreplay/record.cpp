@@ -10,11 +10,12 @@
 #include <memory>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/parallel.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/model_text.hpp"
 
@@ -91,9 +92,7 @@ void record(const RecordCommand& command) {
   options.layers = parse_layers(command.layers);
   options.created_utc = utc_now();
   if (command.generate) options.sampling = command.sampling;
-  if (options.threads == 0) {
-    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  }
+  if (options.threads == 0) options.threads = processor_count();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
   report(options, record_trace(model, options, command.out));
   std::cerr << "kvreplay: wrote " << command.out << '\n';
@@ -153,12 +152,7 @@ void add_record(CLI::App& program) {
       ->needs("--generate")
       ->type_name("N")
       ->capture_default_str();
-  command
-      ->add_option("--threads", record_options.threads,
-                   "0 = as many as the machine has; the trace does not depend on it (default: 0)")
-      ->check(CLI::Range(0, 4096))
-      ->type_name("N");
-  record_options.threads = 0;
+  add_threads_option(*command, record_options.threads, "the trace does");
   command->footer(
       "Example:\n"
       "  kvreplay fetch-model smollm2-135m\n"

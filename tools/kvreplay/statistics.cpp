@@ -16,6 +16,7 @@
 #include "policies/group_statistics.hpp"
 #include "sim/base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -226,9 +227,8 @@ void add_statistics(CLI::App& program) {
                    "Files or folders that `kvreplay run --access-log` wrote")
       ->required()
       ->type_name("");
-  command
-      ->add_option("--trace", options->trace,
-                   "The trace that was replayed: key_variance needs its keys")
+  takes_traces(command->add_option("--trace", options->trace,
+                                   "The trace that was replayed: key_variance needs its keys"))
       ->type_name("TRACE");
   command->add_flag("--by-layer", options->by_layer, "A row a layer, in place of one a system");
   command->add_flag("--json", options->json, "Print JSON");
@@ -247,7 +247,7 @@ void add_statistics(CLI::App& program) {
       "                    selections of the prompt's last queries)\n\n"
       "Example:\n"
       "  kvreplay run crosses --access-log --out runs/crosses\n"
-      "  kvreplay statistics runs/crosses --trace traces/data/smollm2-135m-story-3k.kvtrace.h5");
+      "  kvreplay statistics runs/crosses --trace story");
   command->callback([options] { print_statistics(*options); });
 }
 

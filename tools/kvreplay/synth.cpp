@@ -6,12 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "sim/base/error.hpp"
 #include "sim/base/output_file.hpp"
+#include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "traces/synthesise.hpp"
 
 namespace kvreplay {
@@ -91,9 +92,7 @@ void synthesise(SynthOptions options) {
     }
     wanted.prompt_tokens = *options.tokens - steps;
   }
-  if (wanted.threads == 0) {
-    wanted.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  }
+  if (wanted.threads == 0) wanted.threads = processor_count();
   std::optional<Progress> progress(std::in_place, "fit", Synthesiser::fit_work(source, wanted));
   const Synthesiser synthesiser(source, wanted, &*progress);
   check_space(options.out, synthesiser.file_bytes());
@@ -121,9 +120,8 @@ void add_synth(CLI::App& program) {
       ->required()
       ->check(CLI::NonexistentPath)
       ->type_name("");
-  command
-      ->add_option("--like", options->like,
-                   "The real trace to learn from (default: the story in traces/data)")
+  takes_traces(command->add_option("--like", options->like,
+                                   "The real trace to learn from (default: story, which ships)"))
       ->type_name("TRACE");
   command
       ->add_option("--like-layers", wanted.like_layers,
@@ -177,11 +175,7 @@ void add_synth(CLI::App& program) {
       ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--threads", wanted.threads, "Threads; the trace does not depend on it")
-      ->check(CLI::Range(1, 1024))
-      ->default_str("all processors")
-      ->type_name("N");
-  wanted.threads = 0;
+  add_threads_option(*command, wanted.threads, "the trace does");
   command
       ->add_option("--report", options->report,
                    "Also write the comparison of real and synthetic heads; "

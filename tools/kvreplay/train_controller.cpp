@@ -8,6 +8,7 @@
 #include "policies/precision/controller_training.hpp"
 #include "sim/base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 namespace {
@@ -61,7 +62,8 @@ void add_train_controller(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "train-controller", "Train the bit-width controller of dwb on traces of other texts");
   auto options = std::make_shared<ControllerOptions>();
-  command->add_option("TRACE", options->traces, "One or more .kvtrace.h5 files of the same model")
+  takes_traces(command->add_option("TRACE", options->traces,
+                                   "One or more .kvtrace.h5 files of the same model"))
       ->required()
       ->type_name("");
   command->add_option("--out", options->out, "The controller to write")

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -12,7 +13,7 @@ void add_verify(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("verify", "Check every value of a trace, not only a sample");
   auto file = std::make_shared<std::string>();
-  command->add_option("TRACE", *file, "A .kvtrace.h5 file")->required()->type_name("");
+  add_trace_argument(*command, "TRACE", *file);
   command->callback([file] {
     const TraceReader trace(*file);
     trace.verify();

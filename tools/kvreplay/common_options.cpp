@@ -1,0 +1,33 @@
+#include "tools/kvreplay/common_options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "traces/shipped.hpp"
+
+namespace kvreplay {
+
+CLI::Option* takes_traces(CLI::Option* option) {
+  return option->transform([name = option->get_name()](const std::string& given) {
+    return find_trace(given, {name, ""});
+  });
+}
+
+void add_trace_argument(CLI::App& command, const std::string& name, std::string& file,
+                        const std::string& help) {
+  takes_traces(command.add_option(name, file, help))->required()->type_name("");
+}
+
+void add_new_trace_argument(CLI::App& command, std::string& file, const std::string& help) {
+  command.add_option("OUT", file, help)->required()->check(CLI::NonexistentPath)->type_name("");
+}
+
+void add_threads_option(CLI::App& command, int& threads, const std::string& what) {
+  threads = 0;
+  command
+      .add_option("--threads", threads,
+                  "0 = as many as the machine has; " + what + " not depend on it (default: 0)")
+      ->check(CLI::Range(0, 4096))
+      ->type_name("N");
+}
+
+}  // namespace kvreplay
