@@ -23,6 +23,19 @@ namespace {
 
 constexpr std::int64_t kLogitRows = 64;
 
+// Units of progress.
+constexpr std::int64_t kPromptTokenWork = 1;
+constexpr std::int64_t kStepWork = 2;
+
+/// Of one system's policy at one layer.
+std::int64_t take_prompt_work(const ClosedLoopOptions& options) {
+  return std::max<std::int64_t>(1, options.prompt_tokens / 256);
+}
+
+void advance(const ClosedLoopOptions& options, std::int64_t work) {
+  if (options.progress != nullptr) options.progress->advance(work);
+}
+
 /// A layer's vectors in half precision, [heads, capacity, dim]: what a recording would hold, and
 /// what policies work on.
 class HalfRows {
@@ -170,6 +183,7 @@ class Branch {
     pool.run(layers, [&](std::int64_t i) {
       policies_[static_cast<std::size_t>(i)].take_prompt(entries(i, prompt.options.prompt_tokens),
                                                          prompt.attention.window(i));
+      advance(prompt.options, take_prompt_work(prompt.options));
     });
   }
 
@@ -324,6 +338,7 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
                        scratch);
       });
     }
+    advance(options, kPromptTokenWork * count);
   }
 
   prompt.rarity = token_rarity(options.ids);
@@ -404,7 +419,7 @@ void run_steps(Transformer& transformer, FullAttention& full, const ClosedLoopOp
     pool.run(std::ssize(branches) * a.layers, [&](std::int64_t i) {
       branches[static_cast<std::size_t>(i / a.layers)]->take(i % a.layers, position);
     });
-    if (options.progress != nullptr) options.progress->advance(std::ssize(branches));
+    advance(options, kStepWork * std::ssize(branches));
   }
 }
 
@@ -426,6 +441,12 @@ double ClosedLoopRun::agreement(const ClosedLoopRun& full) const {
     same += static_cast<std::int64_t>(likeliest[i] == full.likeliest[i]);
   }
   return static_cast<double>(same) / static_cast<double>(likeliest.size());
+}
+
+std::int64_t closed_loop_work(const Architecture& architecture, std::int64_t systems,
+                              const ClosedLoopOptions& options) {
+  return kPromptTokenWork * options.prompt_tokens +
+         systems * (architecture.layers * take_prompt_work(options) + kStepWork * options.steps);
 }
 
 ClosedLoopResult run_closed_loop(const Model& model, std::span<const NamedDecideSpec> systems,

@@ -20,7 +20,7 @@ struct ClosedLoopOptions {
   int threads = 1;
   std::int64_t chunk_tokens = 256;    ///< of the prompt's matrix products
   std::int64_t systems_at_once = 24;  ///< that share each pass over the weights; for memory
-  Progress* progress = nullptr;       ///< advances by one a (system, step)
+  Progress* progress = nullptr;       ///< advances by closed_loop_work in all
 };
 
 /// One step after another: what the model says next. [steps] each; the last has no next token.
@@ -46,6 +46,11 @@ struct ClosedLoopResult {
   ClosedLoopRun full;  ///< full attention in single precision: what record_trace measures
   std::vector<ClosedLoopRun> systems;
 };
+
+/// Units of progress of a run, about alike in time: the prompt's tokens, each layer of each system
+/// that takes them, each step of each system.
+[[nodiscard]] std::int64_t closed_loop_work(const Architecture& architecture, std::int64_t systems,
+                                            const ClosedLoopOptions& options);
 
 /// Decodes a text with each system's selection, eviction and stored precision inside attention at
 /// every layer: the prompt is prefilled under full attention, then every step attends as the

@@ -1,6 +1,7 @@
 """`kvreplay evaluate` on a small random model: what it writes, full attention, ranks, mistakes."""
 
 import csv
+import json
 import math
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import tiny_model
 from program import SOURCE, ProgramTest
 
 PROMPT, STEPS = 120, 16
-SYSTEMS = "in_memory,kvswap,quest,kivi_2,streaming_llm"
+SYSTEMS = "in_memory,kvswap,quest,kivi_2,streaming_llm,h2o"
 
 
 def read_csv(path):
@@ -33,6 +34,7 @@ class Evaluate(ProgramTest):
         for seed, name in enumerate(["ids", "other"]):
             ids = np.random.default_rng(seed).integers(0, 101, PROMPT + STEPS)
             (cls.folder / f"{name}.txt").write_text(" ".join(map(str, ids)))
+        cls.controller("narrow")
         cls.adapters = cls.folder / "other.kvtrace.h5"
         cls.succeed("record", "--model", cls.model, "--token-ids", "other.txt", "--prompt", PROMPT,
                     "--steps", STEPS, "--out", cls.adapters)
@@ -54,7 +56,9 @@ class Evaluate(ProgramTest):
                          [("in_memory", "", ""), ("kvswap", "16", "tokens"),
                           ("kvswap", "48", "tokens"), ("quest", "16", "tokens"),
                           ("quest", "48", "tokens"), ("kivi_2", "2", "bits"),
-                          ("kivi_2", "8", "bits"), ("streaming_llm", "", "")])
+                          ("kivi_2", "8", "bits"), ("streaming_llm", "16", "tokens"),
+                          ("streaming_llm", "48", "tokens"), ("h2o", "16", "tokens"),
+                          ("h2o", "48", "tokens")])
         for file in ["steps.csv", "ranks.csv", "table.txt", "manifest.json"]:
             self.assertTrue((self.folder / "first" / file).stat().st_size)
         self.assertEqual(list((self.folder / "first").glob("*.h5*")), [])
@@ -81,6 +85,39 @@ class Evaluate(ProgramTest):
                                float(self.row(system, more)["output_error"]))
         self.assertLess(float(self.row("kivi_2", "2")["stored_bits"]), 16)
         self.assertLess(float(self.row("quest", "16")["attended_tokens"]), PROMPT)
+
+    def test_a_kept_budget_counts_every_token(self):
+        """Sinks and window, heavy and recent tokens: what is left when a step begins, and its own."""
+        for system in ("streaming_llm", "h2o"):
+            for budget in (16, 48):
+                self.assertEqual(float(self.row(system, str(budget))["attended_tokens"]),
+                                 budget + 1)
+
+    def test_values_of_any_parameter(self):
+        self.evaluate("sets", "--set", "kivi_2.precision.group_size=16,32", "--set",
+                      "dwb.precision.file=narrow.json," + str(self.controller("wide")),
+                      systems="kivi_2,dwb,quest")
+        rows = read_csv(self.folder / "sets/closed_loop.csv")
+        self.assertEqual([(row["system"], row["budget"], row["budget_unit"]) for row in rows],
+                         [("kivi_2", "16", "group_size"), ("kivi_2", "32", "group_size"),
+                          ("dwb", "narrow", "file"), ("dwb", "wide", "file"),
+                          ("quest", "16", "tokens"), ("quest", "48", "tokens")])
+        bits = [float(row["stored_bits"]) for row in rows]
+        self.assertGreater(bits[0], bits[1])  # more scales
+        self.assertLess(bits[2], 4)
+        self.assertEqual(bits[3], 16)
+        subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools/plot_closed_loop.py",
+                        self.folder / "sets"], check=True, stdout=subprocess.DEVNULL)
+
+    @classmethod
+    def controller(cls, name):
+        """The shipped one with a last layer that always says 2 or 16 bits."""
+        shipped = json.loads((SOURCE / "configs/controllers/smollm2-135m-dialogue.json")
+                             .read_text())
+        shipped["parameters"][-4:] = [1000, 0, 0, 0] if name == "narrow" else [0, 0, 0, 1000]
+        path = cls.folder / f"{name}.json"
+        path.write_text(json.dumps(shipped))
+        return path
 
     def test_ranks_are_correlations(self):
         ranks = read_csv(self.folder / "first/ranks.csv")
@@ -111,6 +148,11 @@ class Evaluate(ProgramTest):
         self.refuses([*command, "--systems", "quest", "--steps", 17], ["136 tokens", "137"])
         self.refuses([*command, "--systems", "kvswap", "--steps", STEPS], ["--adapter-trace"])
         self.refuses([*command, "--systems", "quest", "--needle"], ["tokenizer"])
+        for given, says in [("kivi_2", "SYSTEM.PART.PARAMETER"), ("kivi.precision.bits=2", "kivi_2"),
+                            ("kivi_2.precision.bit=2", "bits"), ("kivi_2.precision.bits=", "values"),
+                            ("kivi_2.precision.bits=99", "99")]:
+            self.refuses([*command, "--systems", "quest,kivi_2", "--steps", STEPS, "--set", given],
+                         [says])
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
-#include <thread>
 
+#include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
 #include "sim/transformer/closed_loop.hpp"
 #include "sim/transformer/rank_correlation.hpp"
 #include "sim/transformer/record.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/evaluation.hpp"
 #include "tools/kvreplay/model_files.hpp"
 
@@ -97,15 +98,16 @@ void evaluate_text(const EvaluateOptions& options, const Model& model, const Mod
   const OwnTrace own(options, model, text, options.prompt, options.steps, folder);
   ClosedLoopResult closed;
   {
-    Progress progress("closed loop", std::ssize(cells) * options.steps);
-    closed = run_closed_loop(model, specs,
-                             {.ids = text.ids,
-                              .prompt_tokens = options.prompt,
-                              .steps = options.steps,
-                              .adapters = &own.adapters(),
-                              .seed = options.seed,
-                              .threads = options.threads,
-                              .progress = &progress});
+    ClosedLoopOptions loop{.ids = text.ids,
+                           .prompt_tokens = options.prompt,
+                           .steps = options.steps,
+                           .adapters = &own.adapters(),
+                           .seed = options.seed,
+                           .threads = options.threads};
+    Progress progress("closed loop",
+                      closed_loop_work(model.architecture(), std::ssize(cells), loop));
+    loop.progress = &progress;
+    closed = run_closed_loop(model, specs, loop);
   }
   std::vector<OpenLoop> open;
   {
@@ -156,9 +158,7 @@ void evaluate_text(const EvaluateOptions& options, const Model& model, const Mod
 
 void evaluate(EvaluateOptions options) {
   const Model model(find_model(options.model));
-  if (options.threads == 0) {
-    options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  }
+  if (options.threads == 0) options.threads = processor_count();
   const std::vector<EvaluationCell> cells = make_cells(options);
   const ModelText text = load_text(options.text, model);
   const std::string name = options.needle ? "needle" : "closed-loop";
@@ -199,6 +199,12 @@ void add_evaluate(CLI::App& program) {
                         "each system's own)")
            ->check(CLI::Range(1, 16)),
        "N,N");
+  command
+      ->add_option("--set", options->sets,
+                   "A row for each value of a parameter, in place of the system's budget; its unit "
+                   "is then the parameter's name")
+      ->allow_extra_args(false)
+      ->type_name("SYSTEM.PART.PARAMETER=VALUE,VALUE");
   command->add_option("--prompt", options->prompt, "Prompt tokens, under full attention")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N")
@@ -207,10 +213,10 @@ void add_evaluate(CLI::App& program) {
       ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
-  command
-      ->add_option("--adapter-trace", options->adapter_trace,
-                   "A recording of another text by the same model, all layers: low-rank and PCA "
-                   "matrices are made from it")
+  takes_traces(
+      command->add_option("--adapter-trace", options->adapter_trace,
+                          "A recording of another text by the same model, all layers: low-rank and "
+                          "PCA matrices are made from it"))
       ->type_name("TRACE");
   command->add_flag("--needle", options->needle,
                     "Plant a sentence in the text and ask for it, instead");
@@ -227,11 +233,7 @@ void add_evaluate(CLI::App& program) {
   command->add_option("--seed", options->seed, "Of the systems' own, and of the needles")
       ->type_name("N")
       ->capture_default_str();
-  command
-      ->add_option("--threads", options->threads,
-                   "0 = as many as the machine has; results do not depend on it (default: 0)")
-      ->check(CLI::Range(0, 4096))
-      ->type_name("N");
+  add_threads_option(*command, options->threads, "results do");
   command
       ->add_option("--out", options->out,
                    "New folder for the results (default: results/closed-loop or results/needle, "

@@ -68,42 +68,58 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
   std::vector<EvaluationCell> all(1);
   all.front().system = "full";
   all.insert(all.end(), cells.begin(), cells.end());
-  std::uint64_t trial = 0;
-  Progress progress("needles", std::ssize(options.lengths) * std::ssize(options.depths));
-  for (const std::int64_t length : options.lengths) {
-    for (const double depth : options.depths) {
-      const Needle needle =
-          plant_needle(model, text.ids, length, depth, Random::derive(options.seed, trial++));
-      ClosedLoopResult result =
-          run_closed_loop(model, specs,
-                          {.ids = needle.ids,
-                           .prompt_tokens = needle.prompt_tokens,
-                           .steps = std::ssize(needle.ids) - needle.prompt_tokens,
-                           .adapters = &own.adapters(),
-                           .seed = options.seed,
-                           .threads = options.threads});
-      std::vector<ClosedLoopRun> runs{std::move(result.full)};
-      std::move(result.systems.begin(), result.systems.end(), std::back_inserter(runs));
-      for (std::size_t i = 0; i < runs.size(); ++i) {
-        double log_probability = 0;
-        double right = 0;
-        // The token at position p is predicted by the step at p - 1.
-        for (std::int64_t t = needle.answer_begin; t < std::ssize(needle.ids); ++t) {
-          const auto step = static_cast<std::size_t>(t - 1 - needle.prompt_tokens);
-          log_probability += static_cast<double>(runs[i].log_probability[step]);
-          right += runs[i].likeliest[step] == needle.ids[static_cast<std::size_t>(t)] ? 1 : 0;
-        }
-        const auto count = static_cast<double>(std::ssize(needle.ids) - needle.answer_begin);
-        rows.push_back({i, length, depth, log_probability / count, right / count});
+  struct Trial {
+    std::int64_t length;
+    double depth;
+    Needle needle;
+    ClosedLoopOptions loop;
+  };
+  std::vector<Trial> trials;
+  std::int64_t work = 0;
+  {
+    Progress progress("plant", std::ssize(options.lengths) * std::ssize(options.depths));
+    for (const std::int64_t length : options.lengths) {
+      for (const double depth : options.depths) {
+        Needle needle =
+            plant_needle(model, text.ids, length, depth,
+                         Random::derive(options.seed, static_cast<std::uint64_t>(trials.size())));
+        const ClosedLoopOptions loop{.ids = needle.ids,
+                                     .prompt_tokens = needle.prompt_tokens,
+                                     .steps = std::ssize(needle.ids) - needle.prompt_tokens,
+                                     .adapters = &own.adapters(),
+                                     .seed = options.seed,
+                                     .threads = options.threads};
+        work += closed_loop_work(model.architecture(), std::ssize(cells), loop);
+        trials.push_back({length, depth, std::move(needle), loop});
+        progress.advance();
       }
-      progress.advance();
+    }
+  }
+  Progress progress("needles", work);
+  for (Trial& trial : trials) {
+    const Needle& needle = trial.needle;
+    trial.loop.progress = &progress;
+    ClosedLoopResult result = run_closed_loop(model, specs, trial.loop);
+    std::vector<ClosedLoopRun> runs{std::move(result.full)};
+    std::move(result.systems.begin(), result.systems.end(), std::back_inserter(runs));
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      double log_probability = 0;
+      double right = 0;
+      // The token at position p is predicted by the step at p - 1.
+      for (std::int64_t t = needle.answer_begin; t < std::ssize(needle.ids); ++t) {
+        const auto step = static_cast<std::size_t>(t - 1 - needle.prompt_tokens);
+        log_probability += static_cast<double>(runs[i].log_probability[step]);
+        right += runs[i].likeliest[step] == needle.ids[static_cast<std::size_t>(t)] ? 1 : 0;
+      }
+      const auto count = static_cast<double>(std::ssize(needle.ids) - needle.answer_begin);
+      rows.push_back({i, trial.length, trial.depth, log_probability / count, right / count});
     }
   }
 
   const auto cell = [&](std::size_t i) -> const EvaluationCell& { return all[rows[i].cell]; };
   const std::vector<Column> columns{
       {"system", [&](std::size_t i) { return cell(i).system; }, 0, false},
-      {"budget", [&](std::size_t i) { return cell(i).budget; }, 0, true},
+      {"budget", [&](std::size_t i) { return cell(i).budget; }, -1, true},
       {"budget_unit", [&](std::size_t i) { return cell(i).unit; }, 0, false},
       {"length", [&](std::size_t i) { return std::to_string(rows[i].length); }, 0, true},
       {"depth", [&](std::size_t i) { return number(rows[i].depth); }, 2, true},

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <optional>
 #include <sstream>
 
@@ -26,23 +27,98 @@ bool has_parameter(const ConfigNode& system, const std::string& role, const std:
                      [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
-/// The parameter that holds a system's budget: tokens that a query head may attend to, or that are
-/// kept, or else the bits of a stored element.
+/// What holds a system's budget: tokens that a query head may attend to, or that are kept, or else
+/// the bits of a stored element.
 struct BudgetAxis {
-  std::string path;
   std::string unit;
+  std::function<ConfigNode(const ConfigNode& system, std::int64_t budget)> set;
 };
 
-std::optional<BudgetAxis> budget_axis(const ConfigNode& system) {
-  const auto named = [&](const char* role, const char* name) {
+/// `prompt_tokens`: 0 where prompts differ in length, so that no share of one is a budget.
+std::optional<BudgetAxis> budget_axis(const ConfigNode& system, std::int64_t prompt_tokens) {
+  const auto has = [&](const char* role, const char* name) {
     return has_parameter(system, role, name);
   };
-  if (named("selection", "budget_tokens")) return BudgetAxis{"selection.budget_tokens", "tokens"};
-  for (const char* name : {"budget_tokens", "capacity_tokens"}) {
-    if (named("retention", name)) return BudgetAxis{std::string("retention.") + name, "tokens"};
+  const auto axis = [](const char* unit, const std::string& path) {
+    return BudgetAxis{unit, [path](const ConfigNode& node, std::int64_t budget) {
+                        return node.with(path, std::to_string(budget));
+                      }};
+  };
+  if (has("selection", "budget_tokens")) {
+    return BudgetAxis{"tokens", [](const ConfigNode& node, std::int64_t budget) {
+                        const ConfigNode set =
+                            node.with("selection.budget_tokens", std::to_string(budget));
+                        // A share of the context would come on top.
+                        return has_parameter(set, "selection", "budget_share")
+                                   ? set.with("selection.budget_share", "0")
+                                   : set;
+                      }};
   }
-  if (named("precision", "bits")) return BudgetAxis{"precision.bits", "bits"};
+  for (const char* name : {"budget_tokens", "capacity_tokens"}) {
+    if (has("retention", name)) return axis("tokens", std::string("retention.") + name);
+  }
+  if (prompt_tokens > 0 && has("retention", "heavy_share") && has("retention", "recent_share")) {
+    return BudgetAxis{"tokens", [=](const ConfigNode& node, std::int64_t budget) {
+                        // Halves; half a token more, since a share of the prompt is rounded down.
+                        const auto share = [&](std::int64_t tokens) {
+                          return to_text(Value{(static_cast<double>(tokens) + 0.5) /
+                                               static_cast<double>(prompt_tokens)});
+                        };
+                        return node.with("retention.heavy_share", share(budget - budget / 2))
+                            .with("retention.recent_share", share(budget / 2));
+                      }};
+  }
+  if (has("retention", "sink_tokens") && has("retention", "window_tokens")) {
+    return BudgetAxis{"tokens", [](const ConfigNode& node, std::int64_t budget) {
+                        const ConfigNode retention = node.at("retention");
+                        const std::int64_t sinks =
+                            retention.has("sink_tokens")
+                                ? std::stoll(to_text(retention.at("sink_tokens").argument().value))
+                                : 0;
+                        return node.with("retention.sink_tokens", std::to_string(sinks))
+                            .with("retention.window_tokens", std::to_string(budget - sinks));
+                      }};
+  }
+  if (has("precision", "bits")) return axis("bits", "precision.bits");
   return std::nullopt;
+}
+
+/// One --set: SYSTEM.PATH=VALUE,VALUE.
+struct Sweep {
+  std::string path;
+  std::vector<std::pair<std::string, std::string>> values;  ///< what a table says, value
+};
+
+/// By system.
+std::map<std::string, Sweep> parse_sets(const EvaluateOptions& options) {
+  std::map<std::string, Sweep> sweeps;
+  for (const std::string& set : options.sets) {
+    const std::size_t equals = set.find('=');
+    const std::size_t dot = set.find('.');
+    if (equals == std::string::npos || dot > equals) {
+      throw UserError({"--set", ""}, "found '" + set + "'", "SYSTEM.PART.PARAMETER=VALUE,VALUE");
+    }
+    const std::string system = set.substr(0, dot);
+    if (std::find(options.systems.begin(), options.systems.end(), system) ==
+        options.systems.end()) {
+      throw unknown_name({"--set", ""}, "system", system, options.systems);
+    }
+    Sweep sweep{.path = set.substr(dot + 1, equals - dot - 1), .values = {}};
+    std::istringstream values(set.substr(equals + 1));
+    for (std::string value; std::getline(values, value, ',');) {
+      std::string label = value;
+      if (sweep.path.ends_with(".file")) {
+        // A config's files are looked up beside it; these are not of the config.
+        label = std::filesystem::path(value).stem().string();
+        value = std::filesystem::absolute(value).string();
+      }
+      sweep.values.emplace_back(label, value);
+    }
+    if (sweep.values.empty() || !sweeps.emplace(system, std::move(sweep)).second) {
+      throw UserError({"--set", ""}, "found '" + set + "'", "values, and one --set a system");
+    }
+  }
+  return sweeps;
 }
 
 /// Where a system asks for a matrix and no trace was given to make it from.
@@ -58,6 +134,7 @@ class NoAdapters final : public AdapterSource {
 
 std::vector<EvaluationCell> make_cells(const EvaluateOptions& options) {
   const ConfigFolder configs = ConfigFolder::standard();
+  const std::map<std::string, Sweep> sweeps = parse_sets(options);
   std::vector<EvaluationCell> cells;
   const auto add = [&](const ConfigNode& node, const std::string& system, const std::string& budget,
                        const std::string& unit) {
@@ -68,19 +145,21 @@ std::vector<EvaluationCell> make_cells(const EvaluateOptions& options) {
     const std::string file = configs.file("systems", name, {"--systems", ""});
     const ConfigNode node = ConfigNode::load(file);
     const std::string system = std::filesystem::path(file).stem().string();
-    const std::optional<BudgetAxis> axis = budget_axis(node);
-    const std::vector<std::int64_t> none;
-    const std::vector<std::int64_t>& values = !axis                    ? none
-                                              : axis->unit == "tokens" ? options.budgets
-                                                                       : options.bits;
-    if (values.empty()) add(node, system, "", "");
-    for (const std::int64_t value : values) {
-      ConfigNode set = node.with(axis->path, std::to_string(value));
-      // A share of the context would come on top.
-      if (has_parameter(set, "selection", "budget_share")) {
-        set = set.with("selection.budget_share", "0");
+    if (const auto sweep = sweeps.find(name); sweep != sweeps.end()) {
+      const std::string& path = sweep->second.path;
+      for (const auto& [label, value] : sweep->second.values) {
+        add(node.with(path, value), system, label, path.substr(path.rfind('.') + 1));
       }
-      add(set, system, std::to_string(value), axis->unit);
+      continue;
+    }
+    const std::optional<BudgetAxis> axis = budget_axis(node, options.needle ? 0 : options.prompt);
+    const std::vector<std::int64_t> none;
+    const std::vector<std::int64_t>& budgets = !axis                    ? none
+                                               : axis->unit == "tokens" ? options.budgets
+                                                                        : options.bits;
+    if (budgets.empty()) add(node, system, "", "");
+    for (const std::int64_t budget : budgets) {
+      add(axis->set(node, budget), system, std::to_string(budget), axis->unit);
     }
   }
   return cells;
@@ -147,7 +226,7 @@ std::string table(std::span<const Column> columns, std::size_t rows) {
     cells[i].push_back(columns[i].name);
     for (std::size_t row = 0; row < rows; ++row) {
       std::string value = columns[i].value(row);
-      if (columns[i].numeric && !value.empty()) {
+      if (columns[i].numeric && columns[i].decimals >= 0 && !value.empty()) {
         std::ostringstream rounded;
         rounded << std::fixed << std::setprecision(columns[i].decimals) << std::stod(value);
         value = rounded.str();
@@ -169,7 +248,7 @@ std::string table(std::span<const Column> columns, std::size_t rows) {
 
 std::vector<Column> cell_columns(std::span<const EvaluationCell> cells) {
   return {{"system", [=](std::size_t i) { return cells[i].system; }, 0, false},
-          {"budget", [=](std::size_t i) { return cells[i].budget; }, 0, true},
+          {"budget", [=](std::size_t i) { return cells[i].budget; }, -1, true},
           {"budget_unit", [=](std::size_t i) { return cells[i].unit; }, 0, false}};
 }
 

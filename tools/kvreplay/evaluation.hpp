@@ -22,6 +22,7 @@ struct EvaluateOptions {
   std::vector<std::string> systems;
   std::vector<std::int64_t> budgets;
   std::vector<std::int64_t> bits;
+  std::vector<std::string> sets;  ///< SYSTEM.PART.PARAMETER=VALUE,VALUE
   std::string adapter_trace;
   std::string out;
   std::int64_t prompt = 2048;
@@ -38,7 +39,7 @@ struct EvaluationCell {
   NamedDecideSpec decide;
   std::string system;
   std::string budget;  ///< "" where the system has none to set
-  std::string unit;    ///< "tokens", "bits" or ""
+  std::string unit;    ///< "tokens", "bits", the parameter of --set, or ""
 };
 
 /// Every system at every value of its budget's axis; a UserError names what cannot be.
@@ -69,7 +70,7 @@ class OwnTrace {
 struct Column {
   std::string name;
   std::function<std::string(std::size_t)> value;
-  int decimals = 0;  ///< in the table; numbers only
+  int decimals = 0;  ///< in the table; numbers only. -1: as they are
   bool numeric = true;
 };
 
