@@ -98,7 +98,8 @@ class Threads final : public IoEngine {
     results_.clear();
   }
 
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
+                             std::int64_t /*patience_ns*/) override {
     std::vector<IoReport> reports(depth);
     std::atomic<std::uint64_t> next{0};
     std::atomic<bool> ended{false};
@@ -127,6 +128,13 @@ class Threads final : public IoEngine {
   }
 
  private:
+  void start_no_more() override {
+    const std::lock_guard lock(mutex_);
+    started_.clear();
+    ended_ = true;
+    work_.notify_all();
+  }
+
   /// Of each thread: does what was started, until the end.
   void serve() {
     std::unique_lock lock(mutex_);

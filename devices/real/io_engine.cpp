@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -61,7 +62,13 @@ std::string refusal(const std::string& name, const BlockTarget& target) {
   do {
     polled = ::poll(&ready, 1, kPatienceMs);
   } while (polled < 0 && errno == EINTR);
-  if (polled == 0) ::kill(child, SIGKILL);
+  if (polled == 0) {
+    ::kill(child, SIGKILL);
+    ::close(pipe[0]);
+    // It ends when the device answers, if ever: it is not waited for.
+    ::waitpid(child, nullptr, WNOHANG);
+    return "no answer within 20 s";
+  }
   std::string reason;
   std::array<char, 512> text{};
   for (ssize_t got = 0; polled > 0 && (got = ::read(pipe[0], text.data(), text.size())) > 0;) {
@@ -71,7 +78,6 @@ std::string refusal(const std::string& name, const BlockTarget& target) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (polled == 0) return "no answer within 20 s";
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     return "killed by signal " + std::to_string(signal) + " (" + ::strsignal(signal) + ")";
@@ -87,6 +93,13 @@ UserError IoFailure::to_error(const BlockTarget& target) const {
                            std::to_string(command.bytes) + " bytes at offset " +
                            std::to_string(command.offset);
   const Place place{target.path(), ""};
+  if (unanswered_ns > 0) {
+    std::array<char, 32> seconds{};
+    std::snprintf(seconds.data(), seconds.size(), "%.2f",
+                  static_cast<double>(unanswered_ns) * 1e-9);
+    return {place, what + " has had no answer for " + seconds.data() + " s",
+            "a device that answers, or a longer --request-timeout"};
+  }
   if (error != 0) return {place, what + " failed (" + std::strerror(error) + ")", ""};
   return {place,
           what + " transferred only " + std::to_string(transferred_bytes) +
@@ -111,11 +124,13 @@ void IoReport::add(const IoCommand& command, IoCompletion completion, std::int64
 }
 
 /// Fills the queue, waits, refills.
-IoReport IoEngine::run(const IoSource& source, std::uint32_t depth) {
+IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t patience_ns) {
   struct Flight {
     IoCommand command;
     IoCompletion completion;
+    bool outstanding = false;
   };
+  Patience patience(patience_ns);
   IoReport report;
   std::vector<Flight> flights(depth);
   std::vector<std::uint32_t> idle;
@@ -130,17 +145,27 @@ IoReport IoEngine::run(const IoSource& source, std::uint32_t depth) {
       if (!more) break;
       const std::uint32_t slot = idle.back();
       idle.pop_back();
-      flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}};
+      flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}, true};
       start(slot, *request);
     }
     if (idle.size() == depth) return report;
     results.clear();
-    wait(kForever, results);
+    wait(patience.next_look_ns(), results);
     for (const IoResult& result : results) {
       Flight& flight = flights[result.slot];
       flight.completion.completed_ns = result.completed_ns;
       report.add(flight.command, flight.completion, result.result);
+      flight.outstanding = false;
       idle.push_back(result.slot);
+    }
+    const std::int64_t now = results.empty() ? monotonic_ns() : results.back().completed_ns;
+    if (!patience.due(now)) continue;
+    for (const Flight& flight : flights) {
+      const std::int64_t started = flight.completion.submitted_ns;
+      if (!flight.outstanding || !patience.over(started, now)) continue;
+      if (!report.failure) report.failure = IoFailure{flight.command, 0, 0, now - started};
+      abandon();
+      return report;
     }
   }
 }
@@ -152,6 +177,28 @@ IoReport run_all(IoEngine& engine, std::span<const IoRequest> requests, std::uin
         return requests[index];
       },
       depth);
+}
+
+EngineWithMemory::EngineWithMemory(const std::string& engine, const BlockTarget& target,
+                                   std::size_t memory_bytes, Pages pages, std::uint32_t depth)
+    : memory_(
+          std::make_unique<AlignedBuffer>(memory_bytes, target.alignment().memory_bytes, pages)),
+      engine_(Chosen<IoEngine>::by_name(engine).make({target, memory_->bytes(), depth})) {}
+
+EngineWithMemory::~EngineWithMemory() {
+  if (!engine_->abandoned()) return;
+  (void)engine_.release();
+  (void)memory_.release();
+}
+
+Patience::Patience(std::int64_t limit_ns) : limit_ns_(limit_ns), next_look_ns_(IoEngine::kForever) {
+  if (limit_ns != IoEngine::kForever) next_look_ns_ = monotonic_ns() + limit_ns / 8;
+}
+
+bool Patience::due(std::int64_t now_ns) {
+  if (now_ns < next_look_ns_) return false;
+  next_look_ns_ = now_ns + limit_ns_ / 8;
+  return true;
 }
 
 std::vector<std::string> engine_preference() {

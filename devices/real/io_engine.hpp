@@ -18,6 +18,9 @@
 
 namespace kvreplay {
 
+/// How long a request may take by default before the device counts as one that does not answer.
+constexpr double kRequestTimeoutSeconds = 60;
+
 /// A command and where its bytes lie in the memory of the engine.
 struct IoRequest {
   IoCommand command;
@@ -42,12 +45,13 @@ struct IoFailure {
   IoCommand command;
   int error = 0;                        ///< errno; 0 for a short transfer
   std::uint32_t transferred_bytes = 0;  ///< of a short transfer
+  std::int64_t unanswered_ns = 0;       ///< > 0: it had not ended so long after its start
 
   [[nodiscard]] UserError to_error(const BlockTarget& target) const;
 };
 
 /// What became of the requests. The first failure stops further submissions; those in flight are
-/// waited for, and what completed is kept.
+/// waited for, unless the device does not answer, and what completed is kept.
 struct IoReport {
   std::vector<IoCompletion> completions;  ///< in the order of completion
   std::optional<IoFailure> failure;
@@ -86,10 +90,60 @@ class IoEngine {
   virtual void wait(std::int64_t until_ns, std::vector<IoResult>& results) = 0;
   static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
-  /// Keeps up to `depth` requests outstanding until the source ends or one fails.
-  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth);
+  /// Keeps up to `depth` requests outstanding until the source ends or one fails; one that is
+  /// outstanding for longer than the patience has failed, and all that are outstanding are
+  /// abandoned. Engine threads knows no patience here: its threads wait in the system call.
+  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth,
+                                     std::int64_t patience_ns = kForever);
+  /// Gives up on what is outstanding and starts nothing any more. The kernel may still write to the
+  /// memory: neither it nor the engine may be destroyed afterwards.
+  void abandon() {
+    abandoned_ = true;
+    start_no_more();
+  }
+  [[nodiscard]] bool abandoned() const { return abandoned_; }
   /// What a reader of the results should know, such as that buffers could not be registered.
   [[nodiscard]] virtual std::string notes() const { return {}; }
+
+ private:
+  virtual void start_no_more() {}
+
+  bool abandoned_ = false;
+};
+
+/// An engine and its memory. Both stay for good when the engine has abandoned requests.
+class EngineWithMemory {
+ public:
+  EngineWithMemory(const std::string& engine, const BlockTarget& target, std::size_t memory_bytes,
+                   Pages pages, std::uint32_t depth);
+  ~EngineWithMemory();
+  EngineWithMemory(const EngineWithMemory&) = delete;
+  EngineWithMemory& operator=(const EngineWithMemory&) = delete;
+
+  [[nodiscard]] IoEngine& engine() const { return *engine_; }
+  [[nodiscard]] std::span<std::byte> memory() const { return memory_->bytes(); }
+
+ private:
+  std::unique_ptr<AlignedBuffer> memory_;
+  std::unique_ptr<IoEngine> engine_;
+};
+
+/// When to look for requests that are not answered: now and then, because looking at all that are
+/// outstanding at every completion would cost time that is measured.
+class Patience {
+ public:
+  /// Up to a year; IoEngine::kForever never looks.
+  explicit Patience(std::int64_t limit_ns);
+  [[nodiscard]] std::int64_t next_look_ns() const { return next_look_ns_; }
+  /// Whether to look at that time, and not again before an eighth of the limit is over.
+  [[nodiscard]] bool due(std::int64_t now_ns);
+  [[nodiscard]] bool over(std::int64_t started_ns, std::int64_t now_ns) const {
+    return now_ns - started_ns >= limit_ns_;
+  }
+
+ private:
+  std::int64_t limit_ns_;
+  std::int64_t next_look_ns_;
 };
 
 /// Runs a list of requests, in order.

@@ -178,7 +178,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
                 if (stop || (index >= least && monotonic_ns() >= deadline)) return std::nullopt;
                 return requests(index);
               },
-              depth);
+              depth, static_cast<std::int64_t>(grid.request_timeout_seconds * 1e9));
           result.failure = report.failure;
           result.interrupted = stop;
           if (!result.complete()) return result;
@@ -205,14 +205,13 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
   ProbeGrid& grid = request.grid;
   const EngineChoice choice = choose_engine(target, request.engine);
   if (choice.name == "sync" && request.engine.empty()) grid.depths = {1};
-  const AlignedBuffer memory(grid.memory_bytes(), target.alignment().memory_bytes, request.pages);
-  fill_random(memory.bytes(), grid.seed);
-  const auto engine =
-      Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), grid.greatest_depth()});
-  sink.on_setting(setting_json(target, choice, notes_of(*engine, request.pages), grid));
-  const ProbeResult result = probe(target, *engine, grid, stop, [&sink](const ProbePoint& point) {
-    sink.on_point(to_json(point));
-  });
+  const EngineWithMemory io(choice.name, target, grid.memory_bytes(), request.pages,
+                            grid.greatest_depth());
+  fill_random(io.memory(), grid.seed);
+  sink.on_setting(setting_json(target, choice, notes_of(io.engine(), request.pages), grid));
+  const ProbeResult result =
+      probe(target, io.engine(), grid, stop,
+            [&sink](const ProbePoint& point) { sink.on_point(to_json(point)); });
   ProbeEnd end;
   if (result.interrupted) end.ended_by = "interrupted";
   if (result.failure) end.ended_by = result.failure->to_error(target).what();

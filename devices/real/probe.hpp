@@ -28,6 +28,8 @@ struct ProbeGrid {
   std::vector<std::uint32_t> depths;
   double seconds = 1;  ///< a point; longer where the device is too slow for a few requests
   std::uint64_t seed = 0;
+  /// A request that takes longer ends the probe.
+  double request_timeout_seconds = kRequestTimeoutSeconds;
 
   [[nodiscard]] std::size_t points() const {
     return patterns.size() * write_shares.size() * sizes_bytes.size() * depths.size();

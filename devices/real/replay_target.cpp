@@ -37,10 +37,9 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const EngineChoice choice = choose_engine(target, request.engine);
   std::uint32_t depth = request.depth > 0 ? request.depth : schedule.limits().queue_depth;
   if (choice.name == "sync" && request.depth == 0) depth = 1;
-  const AlignedBuffer memory(memory_bytes(schedule, depth), target.alignment().memory_bytes,
-                             request.pages);
-  fill_random(memory.bytes(), 1);
-  const auto engine = Chosen<IoEngine>::by_name(choice.name).make({target, memory.bytes(), depth});
+  const EngineWithMemory io(choice.name, target, memory_bytes(schedule, depth), request.pages,
+                            depth);
+  fill_random(io.memory(), 1);
 
   Json setting;
   setting["target"] = {{"path", target.path()},
@@ -51,7 +50,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
                        {"file_system", file_system_of(target.descriptor_path())}};
   setting["engine"] = {{"name", choice.name},
                        {"depth", depth},
-                       {"notes", notes_of(*engine, request.pages)},
+                       {"notes", notes_of(io.engine(), request.pages)},
                        {"refused", Json::array()}};
   for (const auto& [name, reason] : choice.refused) {
     setting["engine"]["refused"].push_back({{"engine", name}, {"reason", reason}});
@@ -60,9 +59,13 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   sink.on_setting(setting);
 
   ReplayEnd end;
-  end.measurement =
-      run_schedule(*engine, schedule,
-                   {.depth = depth, .compute = compute, .stop = &stop, .on_step = sink.on_step});
+  end.measurement = run_schedule(
+      io.engine(), schedule,
+      {.depth = depth,
+       .compute = compute,
+       .stop = &stop,
+       .on_step = sink.on_step,
+       .patience_ns = static_cast<std::int64_t>(request.request_timeout_seconds * 1e9)});
   if (end.measurement.interrupted) end.ended_by = "interrupted";
   if (end.measurement.failure) end.ended_by = end.measurement.failure->to_error(target).what();
   return end;

@@ -19,6 +19,7 @@ struct ReplayRequest {
   std::uint32_t depth = 0;  ///< requests outstanding at most; 0: what the schedule was made for
   bool wrap = false;        ///< fold a schedule that is larger than the target into it
   Pages pages = Pages::kOrdinary;
+  double request_timeout_seconds = kRequestTimeoutSeconds;  ///< a longer request ends the replay
 };
 
 /// Takes what a replay tells as it goes, here or on another machine.

@@ -76,7 +76,11 @@ class Processor {
 class Runner {
  public:
   Runner(IoEngine& engine, const Schedule& schedule, const RunScheduleOptions& options)
-      : engine_(engine), schedule_(schedule), options_(options), left_(schedule.batches()) {
+      : engine_(engine),
+        schedule_(schedule),
+        options_(options),
+        patience_(options.patience_ns),
+        left_(schedule.batches()) {
     measurement_.steps.reserve(schedule.steps());
     measurement_.requests.resize(schedule.commands().size());
     flights_.resize(options.depth);
@@ -92,7 +96,7 @@ class Runner {
     }
     while (under_way() && !ended()) poll(IoEngine::kForever);
     submitted_ = next_;  // after an early end, what has not gone to the device never will
-    while (outstanding() > 0) poll(IoEngine::kForever);
+    while (outstanding() > 0 && !engine_.abandoned()) poll(IoEngine::kForever);
     return std::move(measurement_);
   }
 
@@ -100,6 +104,8 @@ class Runner {
   struct Flight {
     std::size_t command = 0;
     std::int64_t batch = 0;
+    std::int64_t started_ns = 0;
+    bool outstanding = false;
   };
 
   /// Whether it came to its end.
@@ -147,7 +153,7 @@ class Runner {
       while (schedule_.first_command(next_batch_ + 1) <= next_) ++next_batch_;
       const std::uint32_t slot = idle_.back();
       idle_.pop_back();
-      flights_[slot] = {next_, next_batch_};
+      flights_[slot] = {next_, next_batch_, monotonic_ns(), true};
       engine_.start(slot, {schedule_.commands()[next_],
                            std::uint64_t{slot} * schedule_.limits().max_transfer_bytes});
       ++next_;
@@ -157,9 +163,11 @@ class Runner {
   /// Waits for a completion until the time given, and takes those that have come.
   void poll(std::int64_t until_ns) {
     results_.clear();
-    engine_.wait(until_ns, results_);
+    engine_.wait(std::min(until_ns, patience_.next_look_ns()), results_);
     for (const IoResult& result : results_) {
-      const auto [command, batch] = flights_[result.slot];
+      flights_[result.slot].outstanding = false;
+      const std::size_t command = flights_[result.slot].command;
+      const std::int64_t batch = flights_[result.slot].batch;
       idle_.push_back(result.slot);
       const auto failure = result.failure(schedule_.commands()[command]);
       if (failure && !measurement_.failure) measurement_.failure = failure;
@@ -169,7 +177,21 @@ class Runner {
       ++completed_;
       if (!under_way()) closed_busy_ns_ += result.completed_ns - busy_since_ns_;
     }
+    const std::int64_t now = results_.empty() ? monotonic_ns() : results_.back().completed_ns;
+    if (patience_.due(now)) look_for_unanswered(now);
     fill_queue();
+  }
+
+  void look_for_unanswered(std::int64_t now) {
+    for (const Flight& flight : flights_) {
+      if (!flight.outstanding || !patience_.over(flight.started_ns, now)) continue;
+      if (!measurement_.failure) {
+        measurement_.failure =
+            IoFailure{schedule_.commands()[flight.command], 0, 0, now - flight.started_ns};
+      }
+      engine_.abandon();
+      return;
+    }
   }
 
   /// Returns how long it took.
@@ -194,7 +216,7 @@ class Runner {
 
   /// Takes completions, or sleeps, until then.
   void pass_time(std::int64_t until_ns) {
-    if (outstanding() > 0) {
+    if (outstanding() > 0 && !engine_.abandoned()) {
       poll(until_ns);
     } else {
       sleep_until(until_ns);
@@ -215,6 +237,7 @@ class Runner {
   const Schedule& schedule_;
   const RunScheduleOptions& options_;
   const ExactTimers exact_timers_;
+  Patience patience_;
   std::optional<Processor> processor_;
   std::vector<std::size_t> left_;  ///< by batch: commands that have not completed
   std::vector<Flight> flights_;    ///< by slot

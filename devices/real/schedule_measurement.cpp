@@ -9,8 +9,8 @@ using Json = nlohmann::ordered_json;
 std::string to_json(const ScheduleMeasurement& measurement) {
   Json json{{"interrupted", measurement.interrupted}};
   if (const auto& failure = measurement.failure) {
-    json["failure"] = {failure->command.offset, failure->command.bytes, failure->command.write,
-                       failure->error, failure->transferred_bytes};
+    json["failure"] = {failure->command.offset, failure->command.bytes,     failure->command.write,
+                       failure->error,          failure->transferred_bytes, failure->unanswered_ns};
   }
   Json& steps = json["steps"] = Json::array();
   for (const StepMeasurement& step : measurement.steps) {
@@ -37,6 +37,7 @@ ScheduleMeasurement parse_schedule_measurement(const std::string& text, const st
       from.at(2).get_to(failure.command.write);
       from.at(3).get_to(failure.error);
       from.at(4).get_to(failure.transferred_bytes);
+      from.at(5).get_to(failure.unanswered_ns);
     }
     for (const Json& from : json.at("steps")) {
       StepMeasurement& step = measurement.steps.emplace_back();

@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint64_t kGreatestRequestBytes = 64 << 20;
 constexpr std::uint64_t kGreatestDepth = 1024;
 constexpr std::size_t kGreatestGrid = 100'000;
+constexpr double kLeastTimeout = 0.01;  // seconds
+constexpr double kGreatestTimeout = 86'400;
 
 template <typename Number>
 std::string range_text(Number least, Number greatest) {
@@ -63,6 +65,7 @@ Json to_json(const ProbeRequest& request) {
           {"depths", grid.depths},
           {"seconds", grid.seconds},
           {"seed", grid.seed},
+          {"request_timeout", grid.request_timeout_seconds},
           {"engine", request.engine},
           {"huge_pages", request.pages == Pages::kHuge}};
 }
@@ -70,7 +73,7 @@ Json to_json(const ProbeRequest& request) {
 ProbeRequest parse_probe_request(const ConfigNode& node) {
   static const std::vector<std::string> kMembers{"patterns", "write_shares", "sizes_bytes",
                                                  "depths",   "seconds",      "seed",
-                                                 "engine",   "huge_pages"};
+                                                 "engine",   "huge_pages",   "request_timeout"};
   node.allow_only(kMembers);
   ProbeRequest request;
   ProbeGrid& grid = request.grid;
@@ -97,6 +100,8 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
+  grid.request_timeout_seconds =
+      real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout);
   request.engine = node.at("engine").text();
   request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
   return request;
@@ -106,15 +111,18 @@ Json to_json(const ReplayRequest& request) {
   return {{"engine", request.engine},
           {"depth", request.depth},
           {"wrap", request.wrap},
-          {"huge_pages", request.pages == Pages::kHuge}};
+          {"huge_pages", request.pages == Pages::kHuge},
+          {"request_timeout", request.request_timeout_seconds}};
 }
 
 ReplayRequest parse_replay_request(const ConfigNode& node) {
-  static const std::vector<std::string> kMembers{"engine", "depth", "wrap", "huge_pages"};
+  static const std::vector<std::string> kMembers{"engine", "depth", "wrap", "huge_pages",
+                                                 "request_timeout"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
           static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
-          truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary};
+          truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
+          real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout)};
 }
 
 Json to_json(const ProbeEnd& end) {

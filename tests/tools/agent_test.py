@@ -99,7 +99,8 @@ class AgentTest(ProgramTest):
                             {"sizes_bytes": [1 << 40]}, {"sizes_bytes": [100]},
                             {"seconds": 1e300}, {"seconds": -1}, {"seconds": None},
                             {"write_shares": [2]}, {"patterns": ["spiral"]}, {"seed": -1},
-                            {"engine": "uring"}, {"engine": 5}, {"huge_pages": 1}, {"more": 1}):
+                            {"engine": "uring"}, {"engine": 5}, {"huge_pages": 1}, {"request_timeout": 0},
+                            {"more": 1}):
                 with self.subTest(changes=changes):
                     self.assertTrue(agent.ask(probe_request(**changes))[-1]["message"])
             for request in (b"", b"[]", b"5", b"null", b"{", b"\xff\xfe", b'{"verb":1}',

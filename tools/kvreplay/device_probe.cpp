@@ -134,6 +134,12 @@ void add_device_probe(CLI::App& device) {
       ->add_option("--engine", options->request.engine,
                    "How requests are made (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
+  command
+      ->add_option("--request-timeout", options->request.grid.request_timeout_seconds,
+                   "Seconds: a request that takes longer ends it (io_uring, aio)")
+      ->type_name("S")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
   add_size_option(*command, "--create", options->create_bytes,
                   "Make TARGET, a new file of this size; it is removed in the end")
       ->type_name("BYTES");

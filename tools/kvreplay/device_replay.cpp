@@ -207,6 +207,7 @@ struct RunOptions {
   bool allow_destructive = false;
   bool wrap = false;
   bool huge_pages = false;
+  double request_timeout_seconds = kRequestTimeoutSeconds;
   RemoteFlags remote;
   std::string out;
 };
@@ -299,7 +300,8 @@ TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
       },
       [&] { progress->advance(); }};
   const ReplayRequest request{options.engine, options.depth, options.wrap,
-                              options.huge_pages ? Pages::kHuge : Pages::kOrdinary};
+                              options.huge_pages ? Pages::kHuge : Pages::kOrdinary,
+                              options.request_timeout_seconds};
   run.end = device
                 ? device->replay(workload.schedule, request, interrupted, sink)
                 : replay_schedule(*target, workload.schedule, request, compute, interrupted, sink);
@@ -429,6 +431,12 @@ void add_device_replay(CLI::App& device) {
                    "Outstanding requests at most (default: the modelled device's)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
+  command
+      ->add_option("--request-timeout", options->request_timeout_seconds,
+                   "Seconds: a request that takes longer ends it (io_uring, aio, threads)")
+      ->type_name("S")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
   options->remote.add_to(*command);
   command->footer(
       "An interrupt (Ctrl-C) or a failed request keeps the steps that ended and marks the result\n"

@@ -29,7 +29,8 @@ class SteppingEngine final : public IoEngine {
   void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
     ADD_FAILURE();
   }
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
+                             std::int64_t /*patience_ns*/) override {
     IoReport report;
     for (std::uint64_t index = 0;; ++index) {
       const std::optional<IoRequest> request = source(index);

@@ -175,6 +175,70 @@ TEST(RunSchedule, AFailureKeepsTheStepsBeforeIt) {
   EXPECT_GE(completed, 6u * 4);
 }
 
+/// Completes everything at once, except what begins at `silent_offset`: never.
+class SilentEngine final : public IoEngine {
+ public:
+  explicit SilentEngine(std::uint64_t silent_offset) : silent_offset_(silent_offset) {}
+
+  void start(std::uint32_t slot, const IoRequest& request) override {
+    EXPECT_FALSE(abandoned());
+    if (request.command.offset == silent_offset_) return;
+    results_.push_back({slot, request.command.bytes, monotonic_ns()});
+  }
+  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+    ASSERT_NE(until_ns, kForever) << "nobody would ever notice";
+    while (results_.empty() && monotonic_ns() < until_ns) {
+    }
+    results.swap(results_);
+  }
+
+ private:
+  std::uint64_t silent_offset_;
+  std::vector<IoResult> results_;
+};
+
+constexpr std::int64_t kPatienceNs = 20'000'000;
+
+TEST(RunSchedule, ADeviceThatDoesNotAnswerEndsItWithTheStepsBefore) {
+  Schedule schedule({4096, 4096, 4}, "test");
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    schedule.begin_step();
+    std::vector<IoCommand> commands;
+    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
+    schedule.wait(schedule.submit(commands));
+  }
+  constexpr std::uint64_t kSilent = (6 * 4 + 2) * 4096;
+  SilentEngine engine(kSilent);
+  const ScheduleMeasurement result =
+      run_schedule(engine, schedule, {.depth = 3, .patience_ns = kPatienceNs});
+  EXPECT_TRUE(engine.abandoned());
+  EXPECT_EQ(result.steps.size(), 4u);
+  ASSERT_TRUE(result.failure);
+  EXPECT_EQ(result.failure->command.offset, kSilent);
+  EXPECT_GE(result.failure->unanswered_ns, kPatienceNs);
+  for (std::size_t i = 0; i < 6 * 4; ++i) EXPECT_TRUE(result.requests[i].completed());
+  EXPECT_FALSE(result.requests[kSilent / 4096].completed());
+  const ScheduleMeasurement read = parse_schedule_measurement(to_json(result), "test");
+  ASSERT_TRUE(read.failure);
+  EXPECT_EQ(read.failure->unanswered_ns, result.failure->unanswered_ns);
+}
+
+TEST(IoEngineRun, ADeviceThatDoesNotAnswerKeepsWhatCompleted) {
+  constexpr std::uint64_t kSilent = 5;
+  SilentEngine engine(kSilent * 4096);
+  const IoReport report = engine.run(
+      [](std::uint64_t index) -> std::optional<IoRequest> {
+        if (index == 8) return std::nullopt;
+        return IoRequest{{index * 4096, 4096, true}, 0};
+      },
+      2, kPatienceNs);
+  EXPECT_TRUE(engine.abandoned());
+  EXPECT_GE(report.completions.size(), kSilent);
+  ASSERT_TRUE(report.failure);
+  EXPECT_EQ(report.failure->command.offset, kSilent * 4096);
+  EXPECT_GE(report.failure->unanswered_ns, kPatienceNs);
+}
+
 TEST(RunSchedule, AnInterruptKeepsTheStepsBeforeIt) {
   const Schedule schedule = without_computation(1);
   std::atomic<bool> stop{false};
@@ -317,6 +381,13 @@ TEST_F(RunScheduleOnFile, AFileThatBecomesShorterEndsItWithTheStepsBefore) {
                 AllOf(HasSubstr("at offset " + std::to_string(5 * (kBytes / 8))),
                       HasSubstr("transferred only " + std::to_string(block_))));
   }
+}
+
+TEST_F(RunScheduleOnFile, TheErrorOfAnUnansweredRequestSaysWhichAndHowLong) {
+  const IoFailure failure{{8192, 4096, true}, 0, 0, 61'500'000'000};
+  EXPECT_THAT(failure.to_error(BlockTarget::open(path_)).what(),
+              AllOf(HasSubstr(path_), HasSubstr("write of 4096 bytes at offset 8192"),
+                    HasSubstr("no answer for 61.50 s"), HasSubstr("--request-timeout")));
 }
 
 TEST_F(RunScheduleOnFile, AFileThatVanishesIsStillThereForWhoHasItOpen) {
