@@ -114,7 +114,8 @@ class AgentTest(ProgramTest):
         text = ("kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\nstep\nsubmit 2\n"
                 "r 0 4096\nr 65536 8192\ncompute 1000000\nwait 0\nstep\nsubmit 1\nr 4096 4096\n"
                 "wait 1\nend 2 3\n")
-        request = {"engine": "", "depth": 0, "wrap": False}
+        request = {"engine": "", "depth": 0, "wrap": False, "huge_pages": False,
+                   "request_timeout": 60}
         with self.start() as agent:
             agent.hello(self.target)
             self.need_direct_io(agent)
