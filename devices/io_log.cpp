@@ -8,6 +8,7 @@
 
 #include "devices/commands.hpp"
 #include "devices/real/line_reader.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvreplay {
 namespace {
@@ -168,6 +169,7 @@ class LogReader {
 }  // namespace
 
 bool is_io_log(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   std::string line;
   if (!stream || !std::getline(stream, line)) return false;
@@ -177,6 +179,7 @@ bool is_io_log(const std::string& file) {
 }
 
 IoLog read_io_log(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   if (!stream) throw UserError({file, ""}, "cannot be read", "an I/O log");
   return LogReader(stream, file).read();

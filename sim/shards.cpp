@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/results.hpp"
 
@@ -73,6 +74,7 @@ struct ShardFile {
 };
 
 std::string text_of(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file, std::ios::binary);
   std::ostringstream text;
   text << stream.rdbuf();

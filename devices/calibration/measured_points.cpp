@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "sim/base/config.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvreplay {
 namespace {
@@ -158,6 +159,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
 }  // namespace
 
 MeasuredPoints load_measured_points(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a measurement");
   std::ostringstream text;

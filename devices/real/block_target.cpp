@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "devices/real/aligned_buffer.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/random.hpp"
 
 namespace kvreplay {
@@ -45,6 +46,12 @@ std::string path_of(int descriptor) {
 }
 
 int open_direct(const std::string& path, int flags) {
+  struct stat status {};
+  // Before the opening, which would wait for a pipe's other end.
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode) &&
+      !S_ISDIR(status.st_mode)) {
+    throw UserError({path, ""}, "is not a regular file", "a file, or a block device");
+  }
   const int descriptor = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC);
   if (descriptor >= 0) return descriptor;
   const int error = errno;
@@ -109,6 +116,7 @@ BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes,
                                 const std::function<void(std::uint64_t)>& on_progress) {
   const Place place{path, ""};
   if (bytes == 0) throw UserError(place, "cannot be created with 0 bytes", "at least one block");
+  check_free_space(path, bytes);
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0 && errno == EEXIST) {
     throw UserError(place, "exists already", "the name of a new file");

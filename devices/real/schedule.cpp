@@ -10,6 +10,7 @@
 
 #include "devices/real/line_reader.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvreplay {
 namespace {
@@ -254,6 +255,7 @@ Schedule Schedule::parse(const std::string& text, const std::string& name) {
 }
 
 Schedule Schedule::read(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   if (!stream) throw UserError({file, ""}, "cannot be read", "a schedule");
   return ScheduleReader(stream, file).read();

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sim/base/files.hpp"
+
 namespace kvreplay {
 
 using nlohmann::json;
@@ -27,6 +29,7 @@ std::string first_line(std::string_view text) {
 }  // namespace
 
 ConfigNode ConfigNode::load(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a readable JSON file");
   std::ostringstream text;
@@ -48,7 +51,7 @@ ConfigNode ConfigNode::parse(std::string_view text, std::string file) {
       return true;
     };
     node.root_ = std::make_shared<const json>(json::parse(text, check_depth, true, true));
-  } catch (const json::parse_error& error) {
+  } catch (const json::exception& error) {
     std::string message = first_line(error.what());
     const std::size_t bracket = message.find("] ");
     if (bracket != std::string::npos) message = message.substr(bracket + 2);

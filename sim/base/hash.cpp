@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvreplay {
 
@@ -14,6 +15,7 @@ std::string sha256_text(std::string_view text) {
 }
 
 std::string sha256_file(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a readable file");
   Sha256 hash;

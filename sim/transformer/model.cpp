@@ -16,6 +16,7 @@
 
 #include "sim/base/config.hpp"
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 
 namespace kvreplay {
 namespace {
@@ -94,6 +95,7 @@ std::span<const Parameter> Architecture::parameters() {
 class Model::Mapping {
  public:
   explicit Mapping(const std::string& file) {
+    check_regular_file(file);
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) throw UserError({file, ""}, std::strerror(errno), "a model file");
     struct stat status {};

@@ -115,7 +115,7 @@ class DeviceTest(ProgramTest):
         for arguments, says in (
                 (("nothing.bin",), ("nothing.bin", "no such file")),
                 ((self.target, "--size", "100"), ("100 bytes", "not aligned")),
-                ((self.target, "--size", "4Q"), ("--size", "unit not recognized")),
+                ((self.target, "--size", "4Q"), ("--size", "a whole number such as")),
                 ((self.target, "--depth", "0"), ("--depth",)),
                 ((self.target, "--engine", "uring"), ("did you mean 'io_uring'",)),
                 ((self.target, "--engine", "sync", "--depth", "4"), ("depth 1",)),

@@ -60,6 +60,66 @@ class Robustness(ProgramTest):
         file.write_text('{"title":' + "[" * 200_000 + "]" * 200_000 + "}")
         self.refuses(["run", file], [str(file), "nested"])
 
+    def test_no_output_is_what_the_command_reads(self):
+        target = self.folder / "target.bin"
+        target.write_bytes(bytes(1 << 20))
+        os.link(target, self.folder / "another name")
+        for out in ("target.bin", "./target.bin", "another name"):
+            self.refuses(["device", "probe", "target.bin", "--out", out], [out, "another file"])
+        self.refuses(["device", "probe", "new.bin", "--create", "1M", "--out", "new.bin"],
+                     ["new.bin", "another file"])
+        measurement = self.folder / "measured.json"
+        measurement.write_text("{}")
+        self.refuses(["device", "calibrate", measurement, "--out", "measured.json"],
+                     ["measured.json", "another file"])
+        self.refuses(["device", "schedule", measurement, "--model-device", "ufs40", "--out",
+                      measurement], ["measured.json", "another file"])
+        self.assertEqual(measurement.read_text(), "{}")
+
+    def test_sizes_that_would_wrap_or_fill_the_disk(self):
+        probe = ["device", "probe", "new.bin", "--out", "probe.json"]
+        for size in ("-1", "-4K", "0", "99999999999999999999", "1.5K", "nan", "16777216T", "4X"):
+            self.refuses([*probe, f"--create={size}"], ["--create", size.lstrip("-")])
+        self.refuses([*probe, "--create", "1000T"], ["new.bin", "free"])
+        for sizes in ("-4K", "4K,-4K", "4K,", ",4K", "4K,,8K"):
+            self.refuses([*probe, "--create", "1M", f"--size={sizes}"], ["--size"])
+        self.refuses([*probe, "--create", "1M", "--size", "4K,"], ["--size", "4K,"])
+        for seed in ("-1", "99999999999999999999", "1.5", "x"):
+            self.refuses([*probe, "--create", "1M", f"--seed={seed}"], ["--seed", seed])
+
+    def test_no_option_takes_what_is_no_number(self):
+        commands = {
+            "--mix": ["device", "describe", "ufs40"],
+            "--seconds": ["device", "probe", "new.bin", "--create", "1M", "--out", "probe.json"],
+            "--link-timeout": ["device", "probe", "new.bin", "--out", "probe.json"],
+            "--drift": ["synth", "x.synthetic.kvtrace.h5"],
+            "--splits": ["synth", "x.synthetic.kvtrace.h5"],
+            "--alpha": ["train-controller", SHIPPED_TRACE, "--out", "controller.json"],
+            "--max-latency-ms": ["tune"],
+            "--min-attention-mass": ["tune"],
+            "--max-output-error": ["tune"],
+        }
+        for option, command in commands.items():
+            for value in ("nan", "inf", "-inf", "1e400"):
+                self.refuses([*command, f"{option}={value}"], [option, value])
+
+    def test_a_number_beyond_all_bounds_is_told(self):
+        file = self.folder / "huge.json"
+        file.write_text('{"title": 1e400}')
+        for command in (["run", file], ["device", "describe", file],
+                        ["device", "calibrate", file, "--out", "preset.json"]):
+            self.refuses(command, [str(file), "1e400"])
+
+    def test_a_pipe_is_told_and_not_waited_for(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for command in (["run", pipe], ["device", "describe", pipe], ["verify", pipe],
+                        ["device", "probe", pipe, "--out", "probe.json"],
+                        ["device", "calibrate", pipe, "--out", "preset.json"],
+                        ["device", "time", pipe, "--model-device", "ufs40"],
+                        ["record", "--model", pipe, "--token-ids", pipe, "--out", "trace.h5"]):
+            self.refuses(command, [str(pipe), "not a regular file"])
+
     def test_an_interrupt_leaves_nothing(self):
         before = tree(self.folder)
         for name in (signal.SIGINT, signal.SIGTERM):

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/base/config.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 
@@ -38,19 +39,6 @@ extern std::atomic<bool> interrupted;
 void stop_at_signals();
 /// Ends the program as whoever interrupted it expects; nothing without an interrupt.
 void raise_interrupt();
-
-/// An option that takes sizes such as 512, 24K, 1M or 2GiB (K, M, G are powers of 1024). A list
-/// where `value` is a vector.
-template <typename Value>
-CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& value,
-                             const std::string& help) {
-  return command.add_option(name, value, help)->transform(CLI::AsSizeValue(false));
-}
-
-/// A comma list, each value of which is checked.
-inline CLI::Option* as_list(CLI::Option* option) {
-  return option->delimiter(',')->allow_extra_args(false);
-}
 
 /// --plot FILE, of which plot_csv makes a figure.
 CLI::Option* add_plot_option(CLI::App& command, std::string& file);

@@ -7,6 +7,7 @@
 
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
@@ -66,7 +67,10 @@ void print_points(const Calibration& calibration, bool held_out) {
 
 void run_calibrate(const CalibrateCommand& options) {
   const ConfigFolder configs(options.configs);
-  const ConfigNode base = ConfigNode::load(configs.file("devices", options.base, {}));
+  const std::string base_file = configs.file("devices", options.base, {});
+  check_not_input(options.out, options.measurement);
+  check_not_input(options.out, base_file);
+  const ConfigNode base = ConfigNode::load(base_file);
   const MeasuredPoints measured = load_measured_points(options.measurement);
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
   const int threads = processor_count();
@@ -122,7 +126,7 @@ void add_device_calibrate(CLI::App& device) {
       ->add_option("--hold-out", options->hold_out_every,
                    "Keep every N-th point out of the fit, to judge it by; 0: none")
       ->type_name("N")
-      ->check(CLI::Range(0, 1000))
+      ->check(in_range(0, 1000))
       ->capture_default_str();
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(

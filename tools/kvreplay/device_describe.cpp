@@ -120,19 +120,19 @@ void add_device_describe(CLI::App& device) {
       ->type_name("");
   as_list(add_size_option(*command, "--size", options->sizes, "Request sizes"))
       ->type_name("BYTES,...")
-      ->check(CLI::Range(1.0, 1e9));
+      ->check(in_range(1.0, 1e9));
   as_list(command->add_option("--depth", options->depths, "Outstanding requests"))
       ->type_name("N,...")
-      ->check(CLI::Range(1, 4096));
+      ->check(in_range(1, 4096));
   command->add_option("--mix", options->write_percent, "Percent of requests that are writes")
       ->type_name("0..100")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(in_range(0.0, 100.0))
       ->capture_default_str();
   add_size_option(*command, "--range", options->range_bytes,
                   "Requests lie below this offset; small ones show the map cache")
       ->type_name("BYTES")
       ->default_str("64G")
-      ->check(CLI::Range(1.0, 1e15));
+      ->check(in_range(1.0, 1e15));
   command->add_flag("--sequential", options->sequential,
                     "One request after the other in the range");
   add_set_option(*command, options->sets);

@@ -7,6 +7,7 @@
 
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/progress.hpp"
 #include "tools/kvreplay/open_target.hpp"
@@ -83,6 +84,7 @@ void run(ProbeOptions options) {
                     "--create SIZE for a new file, or --allow-destructive");
   }
 
+  check_not_input(options.out, options.target);
   OutputFile output(options.out);  // first: a result without a place would be lost
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
@@ -112,10 +114,10 @@ void add_device_probe(CLI::App& device) {
   command->add_option("--out", options->out, "The result, as JSON")->required()->type_name("FILE");
   as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes"))
       ->type_name("BYTES,...")
-      ->check(CLI::Range(1.0, 64.0 * (1 << 20)));
+      ->check(in_range(1.0, 64.0 * (1 << 20)));
   as_list(command->add_option("--depth", options->request.grid.depths, "Outstanding requests"))
       ->type_name("N,...")
-      ->check(CLI::Range(1, 1024));
+      ->check(in_range(1, 1024));
   as_list(command->add_option("--pattern", options->patterns, "Where requests go"))
       ->type_name("random|sequential,...")
       ->check(CLI::IsMember(kPatterns))
@@ -124,11 +126,11 @@ void add_device_probe(CLI::App& device) {
                               "Percent of requests that are writes; needs --create or "
                               "--allow-destructive"))
       ->type_name("0..100,...")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(in_range(0.0, 100.0))
       ->default_str("0");
   command->add_option("--seconds", options->request.grid.seconds, "Time of each point")
       ->type_name("S")
-      ->check(CLI::Range(0.01, 3600.0))
+      ->check(in_range(0.01, 3600.0))
       ->capture_default_str();
   command
       ->add_option("--engine", options->request.engine,
@@ -138,16 +140,18 @@ void add_device_probe(CLI::App& device) {
       ->add_option("--request-timeout", options->request.grid.request_timeout_seconds,
                    "Seconds: a request that takes longer ends it (io_uring, aio)")
       ->type_name("S")
-      ->check(CLI::Range(0.01, 86400.0))
+      ->check(in_range(0.01, 86400.0))
       ->capture_default_str();
   add_size_option(*command, "--create", options->create_bytes,
                   "Make TARGET, a new file of this size; it is removed in the end")
+      ->check(create_range())
       ->type_name("BYTES");
   command->add_flag("--allow-destructive", options->allow_destructive,
                     "Writes may destroy what TARGET holds");
   command->add_flag("--huge-pages", options->huge_pages,
                     "Memory of huge pages: large requests are then split less");
   command->add_option("--seed", options->request.grid.seed, "Of the random places")
+      ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();
   options->remote.add_to(*command);

@@ -47,7 +47,7 @@ void RemoteFlags::add_to(CLI::App& command) {
       .add_option("--link-timeout", link_timeout_s,
                   "Silence of the device after which it counts as lost")
       ->type_name("S")
-      ->check(CLI::Range(2.0, 3600.0))
+      ->check(in_range(2.0, 3600.0))
       ->capture_default_str();
 }
 

@@ -18,6 +18,7 @@
 #include "devices/real/schedule_report.hpp"
 #include "devices/time_schedule.hpp"
 #include "policies/kernels/kernels.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/progress.hpp"
@@ -61,7 +62,7 @@ struct WorkloadOptions {
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
     command.add_option("--steps", steps, "Time at most N steps, drawn evenly from all")
-        ->check(CLI::Range(1, 1 << 30))
+        ->check(in_range(1, 1 << 30))
         ->type_name("N");
     command.add_option("--configs", configs, "Where names are looked up")->type_name("DIR");
   }
@@ -76,6 +77,7 @@ struct Workload {
 };
 
 bool is_schedule(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file);
   std::string line;
   return stream && std::getline(stream, line) && line == Schedule::kFirstLine;
@@ -161,6 +163,8 @@ struct ScheduleOptions {
 };
 
 void write_schedule(const ScheduleOptions& options) {
+  check_not_input(options.out, options.workload.source);
+  check_not_input(options.out, options.workload.model_device);
   const Workload workload = load_workload(options.workload);
   const Schedule& schedule = workload.schedule;
   if (options.format == "fio") {
@@ -408,6 +412,7 @@ void add_device_replay(CLI::App& device) {
       ->type_name("DIR");
   add_size_option(*command, "--create", options->create_bytes,
                   "Make TARGET, a new file of this size; it is removed in the end")
+      ->check(create_range())
       ->type_name("BYTES");
   command->add_flag("--allow-destructive", options->allow_destructive,
                     "Writes of the plan may destroy what TARGET holds");
@@ -429,13 +434,13 @@ void add_device_replay(CLI::App& device) {
   command
       ->add_option("--depth", options->depth,
                    "Outstanding requests at most (default: the modelled device's)")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->type_name("N");
   command
       ->add_option("--request-timeout", options->request_timeout_seconds,
                    "Seconds: a request that takes longer ends it (io_uring, aio, threads)")
       ->type_name("S")
-      ->check(CLI::Range(0.01, 86400.0))
+      ->check(in_range(0.01, 86400.0))
       ->capture_default_str();
   options->remote.add_to(*command);
   command->footer(

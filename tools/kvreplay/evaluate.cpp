@@ -15,6 +15,7 @@
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/evaluation.hpp"
 #include "tools/kvreplay/model_files.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -191,13 +192,13 @@ void add_evaluate(CLI::App& program) {
   list(command
            ->add_option("--budgets", options->budgets,
                         "Token budgets, for systems that have one (default: each system's own)")
-           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30)),
+           ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30)),
        "N,N");
   list(command
            ->add_option("--bits", options->bits,
                         "Bits of a stored element, for systems whose budget that is (default: "
                         "each system's own)")
-           ->check(CLI::Range(1, 16)),
+           ->check(in_range(1, 16)),
        "N,N");
   command
       ->add_option("--set", options->sets,
@@ -206,11 +207,11 @@ void add_evaluate(CLI::App& program) {
       ->allow_extra_args(false)
       ->type_name("SYSTEM.PART.PARAMETER=VALUE,VALUE");
   command->add_option("--prompt", options->prompt, "Prompt tokens, under full attention")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--steps", options->steps, "Decode steps, under each system")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 30))
+      ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
   takes_traces(
@@ -222,15 +223,16 @@ void add_evaluate(CLI::App& program) {
                     "Plant a sentence in the text and ask for it, instead");
   list(command->add_option("--lengths", options->lengths, "Tokens of the haystacks")
            ->needs("--needle")
-           ->check(CLI::Range(std::int64_t{64}, std::int64_t{1} << 30))
+           ->check(in_range(std::int64_t{64}, std::int64_t{1} << 30))
            ->capture_default_str(),
        "N,N");
   list(command->add_option("--depths", options->depths, "Where the needle lies: 0 first, 1 last")
            ->needs("--needle")
-           ->check(CLI::Range(0.0, 1.0))
+           ->check(in_range(0.0, 1.0))
            ->capture_default_str(),
        "X,X");
   command->add_option("--seed", options->seed, "Of the systems' own, and of the needles")
+      ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();
   add_threads_option(*command, options->threads, "results do");

@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/error.hpp"
@@ -41,6 +43,30 @@ UserError command_line_error(const CLI::App& program, const CLI::ParseError& err
   return unknown_name(place, path.empty() ? "command" : "argument", unexpected.front(), names);
 }
 
+/// CLI11 leaves out what is empty: "--size 4K," would pass for "--size 4K".
+void check_lists(const CLI::App& program, int argc, char** argv) {
+  const CLI::App* command = &program;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (!word.starts_with("--")) {
+      for (const CLI::App* subcommand : command->get_subcommands({})) {
+        if (subcommand->get_name() == word) command = subcommand;
+      }
+      continue;
+    }
+    const std::size_t equal = std::min(word.find('='), word.size());
+    const std::string name(word.substr(0, equal));
+    const CLI::Option* option = command->get_option_no_throw(name);
+    if (option == nullptr || option->get_delimiter() != ',') continue;
+    const char* next = i + 1 < argc ? argv[i + 1] : "";
+    const std::string values(equal < word.size() ? word.substr(equal + 1) : next);
+    if (!values.empty() &&
+        (values.front() == ',' || values.back() == ',' || values.find(",,") != values.npos)) {
+      throw UserError({name, ""}, "found an empty value in '" + values + "'", "A,B,C");
+    }
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App program(
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
@@ -78,6 +104,7 @@ int run(int argc, char** argv) {
   add_report(program);
   add_device(program);
 
+  check_lists(program, argc, argv);
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {

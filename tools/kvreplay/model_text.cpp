@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -19,6 +20,7 @@ namespace kvreplay {
 namespace {
 
 std::string read_text(const std::string& file) {
+  check_regular_file(file);
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};
   if (!stream.good() && !stream.eof()) throw UserError({file, ""}, "cannot be read", "a file");

@@ -18,6 +18,7 @@
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/model_text.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -115,10 +116,10 @@ void add_record(CLI::App& program) {
   command
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
   command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 512)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
   command
       ->add_option("--layers", options->layers, "Layers to record: all, or numbers (default: all)")
@@ -137,18 +138,19 @@ void add_record(CLI::App& program) {
   command
       ->add_option("--temperature", options->sampling.temperature,
                    "Of generation; 0 = always the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(in_range(0.0, 100.0))
       ->needs("--generate")
       ->type_name("X")
       ->capture_default_str();
   command
       ->add_option("--top-p", options->sampling.top_p,
                    "Draw from the likeliest tokens that reach this probability")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(in_range(0.0, 1.0))
       ->needs("--generate")
       ->type_name("X")
       ->capture_default_str();
   command->add_option("--seed", options->sampling.seed, "Of the draws")
+      ->check(seed_range())
       ->needs("--generate")
       ->type_name("N")
       ->capture_default_str();

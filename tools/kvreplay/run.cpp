@@ -25,6 +25,7 @@
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
+#include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/peak_memory.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 
@@ -273,10 +274,10 @@ void add_common_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--threads,--jobs", options.threads,
                   "Threads (default: as many as the machine has); results do not depend on it")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->type_name("N");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
-      ->check(CLI::Range(1, 1 << 30))
+      ->check(in_range(1, 1 << 30))
       ->type_name("N");
   command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
   command
@@ -285,7 +286,7 @@ void add_common_options(CLI::App& command, RunOptions& options) {
                   "ui.perfetto.dev: the first steps of the first 16 cells (docs/reports.md)")
       ->type_name("FILE");
   command.add_option("--timeline-steps", options.timeline_steps, "Timed steps of each cell in it")
-      ->check(CLI::Range(1, 1000))
+      ->check(in_range(1, 1000))
       ->type_name("N")
       ->capture_default_str();
 }

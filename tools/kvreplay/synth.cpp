@@ -8,11 +8,13 @@
 #include <string>
 
 #include "sim/base/error.hpp"
+#include "sim/base/files.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/option_values.hpp"
 #include "traces/synthesise.hpp"
 
 namespace kvreplay {
@@ -68,19 +70,12 @@ void check_name(const std::string& out) {
                   "NAME" + std::string(kEnding) + ": the name says what it is");
 }
 
-/// Rather before the fit than after an hour of writing.
-void check_space(const std::string& out, std::int64_t bytes) {
-  const std::filesystem::path folder = std::filesystem::absolute(out).parent_path();
-  std::error_code code;
-  const std::filesystem::space_info space = std::filesystem::space(folder, code);
-  if (!code && space.available < static_cast<std::uintmax_t>(bytes)) {
-    throw UserError({out, ""}, "would take " + std::to_string(bytes) + " bytes",
-                    "up to the " + std::to_string(space.available) + " free ones");
-  }
-}
-
 void synthesise(SynthOptions options) {
   check_name(options.out);
+  if (!options.report.empty()) {
+    check_not_input(options.report, options.like);
+    check_not_input(options.report, options.out);
+  }
   SynthesisOptions& wanted = options.synthesis;
   const TraceReader source(options.like);
   if (options.tokens) {
@@ -95,7 +90,8 @@ void synthesise(SynthOptions options) {
   if (wanted.threads == 0) wanted.threads = processor_count();
   std::optional<Progress> progress(std::in_place, "fit", Synthesiser::fit_work(source, wanted));
   const Synthesiser synthesiser(source, wanted, &*progress);
-  check_space(options.out, synthesiser.file_bytes());
+  // Rather now than after an hour of writing.
+  check_free_space(options.out, static_cast<std::uint64_t>(synthesiser.file_bytes()));
   progress.emplace("write", synthesiser.write_work());
   synthesiser.write(options.out, &*progress);
   progress.reset();
@@ -131,7 +127,7 @@ void add_synth(CLI::App& program) {
       ->type_name("N,N");
   const auto integer = [&](const char* name, auto& value, std::int64_t least, const char* help) {
     command->add_option(name, value, help)
-        ->check(CLI::Range(least, std::int64_t{1} << 31))
+        ->check(in_range(least, std::int64_t{1} << 31))
         ->type_name("N");
   };
   integer("--layers", wanted.layers, 1, "Layers, numbered from 0 (default: those learnt from)");
@@ -144,12 +140,12 @@ void add_synth(CLI::App& program) {
   CLI::Option* tokens = command->add_option("--tokens", options->tokens,
                                             "Prompt and decode steps together, in place of "
                                             "--prompt");
-  tokens->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 31))->type_name("N");
+  tokens->check(in_range(std::int64_t{2}, std::int64_t{1} << 31))->type_name("N");
   tokens->excludes(command->get_option("--prompt"));
   command
       ->add_option("--query-window", wanted.query_window,
                    "Prompt positions before the first step that have queries")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 31))
+      ->check(in_range(std::int64_t{0}, std::int64_t{1} << 31))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--dtype", wanted.dtype, "How vectors are stored (default: the real trace's)")
@@ -158,21 +154,21 @@ void add_synth(CLI::App& program) {
   command
       ->add_option("--clusters", wanted.clusters,
                    "Clusters of keys of each KV head (default: as many as pay, 8 to 64)")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->type_name("N");
   command
       ->add_option("--drift", wanted.drift,
                    "How far clusters wander, as a multiple of what was learnt")
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(in_range(0.0, 100.0))
       ->type_name("X")
       ->capture_default_str();
   command
       ->add_option("--splits", wanted.splits_per_1000_tokens,
                    "Clusters that split in 1,000 tokens (default: as learnt)")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(in_range(0.0, 1000.0))
       ->type_name("X");
   command->add_option("--seed", wanted.seed, "Of everything random")
-      ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1} << 62))
+      ->check(in_range(std::uint64_t{0}, std::uint64_t{1} << 62))
       ->type_name("N")
       ->capture_default_str();
   add_threads_option(*command, wanted.threads, "the trace does");

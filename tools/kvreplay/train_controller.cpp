@@ -9,6 +9,7 @@
 #include "sim/base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -72,13 +73,13 @@ void add_train_controller(CLI::App& program) {
       ->type_name("FILE");
   const auto positive = [&](const char* name, std::int64_t& value, const char* help) {
     command->add_option(name, value, help)
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+        ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
         ->type_name("N")
         ->capture_default_str();
   };
   const auto weight = [&](const char* name, double& value, const char* help) {
     command->add_option(name, value, help)
-        ->check(CLI::Range(0.0, 1e6))
+        ->check(in_range(0.0, 1e6))
         ->type_name("X")
         ->capture_default_str();
   };
@@ -94,6 +95,7 @@ void add_train_controller(CLI::App& program) {
   positive("--batch", options->train.batch, "Samples a step of Adam");
   positive("--epochs", options->train.epochs, "Passes over the samples");
   command->add_option("--seed", options->train.seed, "Of the split, the weights and the order")
+      ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();
   command->footer(

@@ -5,6 +5,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -57,7 +58,7 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
   command
       .add_option("--threads,--jobs", options.threads,
                   "Threads (default: as many as the machine has); results do not depend on it")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->type_name("N");
   command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
   options.cache.add_to(command);
@@ -69,20 +70,21 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
   command
       .add_option("--evaluations", options.search.evaluations,
                   "Compositions to evaluate beside the systems that the search starts from")
-      ->check(CLI::Range(1, 1000000))
+      ->check(in_range(1, 1000000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--population", options.search.population,
                   "Parents kept, and children made, in each generation")
-      ->check(CLI::Range(2, 10000))
+      ->check(in_range(2, 10000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--search-seed", options.search.seed,
                   "Of the search (--set seed= is of policies)")
+      ->check(seed_range())
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -100,15 +102,15 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->type_name("SIZE")
       ->group(group);
   command.add_option("--max-latency-ms", options.max_latency_ms, "Limit (default: none)")
-      ->check(CLI::PositiveNumber)
+      ->check(in_range(1e-9, 1e9))
       ->type_name("MS")
       ->group(group);
   command.add_option("--min-attention-mass", options.min_attention_mass, "Limit (default: none)")
-      ->check(CLI::Range(1e-6, 0.999999))
+      ->check(in_range(1e-6, 0.999999))
       ->type_name("SHARE")
       ->group(group);
   command.add_option("--max-output-error", options.max_output_error, "Limit (default: none)")
-      ->check(CLI::PositiveNumber)
+      ->check(in_range(1e-9, 1e9))
       ->type_name("ERROR")
       ->group(group);
   command
@@ -161,31 +163,31 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
   command
       .add_option("--budget-mib", options.budget_mib,
                   "Memory of KV management of one sequence, all layers, in MiB")
-      ->check(CLI::Range(1, 1 << 20))
+      ->check(in_range(1, 1 << 20))
       ->type_name("MIB")
       ->group(group);
   command
       .add_option("--max-context", options.max_context,
                   "Longest context in tokens, such as 16K (K = 1024)")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(read_size, "SIZE"))
       ->type_name("TOKENS")
       ->group(group);
   command.add_option("--max-batch", options.max_batch, "Largest batch")
-      ->check(CLI::Range(1, 1024))
+      ->check(in_range(1, 1024))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--alpha", options.alpha,
                   "Share of the I/O time that compute need not hide (ours)")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(in_range(0.0, 1.0))
       ->type_name("SHARE")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--max-group-tokens", options.max_group_tokens,
                   "G_max; G takes the powers of two up to it (ours)")
-      ->check(CLI::Range(1, 65536))
+      ->check(in_range(1, 65536))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
@@ -193,14 +195,14 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       .add_option("--max-sigma", options.max_sigma,
                   "sigma_max; sigma takes the powers of two up to it that the trace has an adapter "
                   "for")
-      ->check(CLI::Range(1, 65536))
+      ->check(in_range(1, 65536))
       ->type_name("SIGMA")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--initial-reuse-tokens", options.initial_reuse_tokens,
                   "What the reuse buffer holds at least (ours; 0 = what a step selects)")
-      ->check(CLI::Range(0, 1 << 30))
+      ->check(in_range(0, 1 << 30))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
@@ -208,7 +210,7 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       .add_option("--delta-tokens", options.delta_tokens,
                   "How much the reuse buffer grows each time that sigma is raised (ours; 0 = it "
                   "always takes all that the budget leaves)")
-      ->check(CLI::Range(0, 1 << 30))
+      ->check(in_range(0, 1 << 30))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
@@ -219,12 +221,12 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->type_name("SOLUTIONS.json")
       ->group(look_up);
   command.add_option("--batch", options.batch, "Sequences decoded together")
-      ->check(CLI::Range(1, 4096))
+      ->check(in_range(1, 4096))
       ->type_name("N")
       ->capture_default_str()
       ->group(look_up);
   command.add_option("--context", options.context, "Tokens, such as 12K")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(read_size, "SIZE"))
       ->type_name("TOKENS")
       ->group(look_up);
 }

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <string>
+
+namespace kvreplay {
+
+/// Bytes (or tokens) of "512", "24K", "1M", "2GiB": a whole number, K, M, G and T powers of 1024.
+/// Writes the number in place of the text; otherwise returns what is wrong.
+[[nodiscard]] std::string read_size(std::string& text);
+
+/// An option that takes sizes as read_size() does. A list where `value` is a vector.
+template <typename Value>
+CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& value,
+                             const std::string& help) {
+  return command.add_option(name, value, help)->transform(CLI::Validator(read_size, "SIZE"));
+}
+
+/// Both ends belong to the range. Unlike CLI::Range, it refuses "nan", a negative number that
+/// would wrap, and one that the type cannot hold.
+template <typename Number>
+CLI::Validator in_range(Number least, Number most) {
+  std::ostringstream ends;
+  ends << least << " - " << most;
+  const auto check = [least, most, ends = ends.str()](const std::string& text) {
+    Number number{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool read = error == std::errc() && end == text.data() + text.size();
+    // Written so that a NaN fails.
+    if (read && number >= least && number <= most) return std::string{};
+    return "Value " + text + " not in range [" + ends + "]";
+  };
+  return {check, CLI::detail::type_name<Number>() + std::string(" in [") + ends.str() + "]"};
+}
+
+/// Any that the generator takes.
+inline CLI::Validator seed_range() {
+  return in_range(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
+}
+
+/// Of --create: a size of 0 would be no file at all.
+inline CLI::Validator create_range() {
+  return in_range(std::uint64_t{1}, std::uint64_t{1} << 62);
+}
+
+/// A comma list, each value of which is checked.
+inline CLI::Option* as_list(CLI::Option* option) {
+  return option->delimiter(',')->allow_extra_args(false);
+}
+
+}  // namespace kvreplay
