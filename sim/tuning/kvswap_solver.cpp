@@ -1,7 +1,6 @@
 #include "sim/tuning/kvswap_solver.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <tuple>
 
@@ -40,8 +39,9 @@ std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem, const KvSwapSetti
   const std::int64_t keys = context_tokens * rank * 2;
   const std::int64_t rolling = setting.group_tokens * problem.entry_bytes;
   const std::int64_t reuse = setting.capacity_groups * setting.group_tokens * problem.entry_bytes;
-  const std::int64_t preload = problem.selected_tokens * problem.entry_bytes;
-  return (keys + reuse + rolling) * problem.layers + preload;
+  const std::int64_t landing =
+      problem.landing_buffers * problem.selected_tokens * problem.entry_bytes;
+  return (keys + reuse + rolling) * problem.layers + landing;
 }
 
 std::optional<KvSwapSolution> solve_kvswap(const KvSwapProblem& problem, std::int64_t batch,
@@ -67,16 +67,25 @@ std::optional<KvSwapSolution> solve_kvswap(const KvSwapProblem& problem, std::in
   return fastest;
 }
 
-const KvSwapSolution& nearest_solution(std::span<const KvSwapSolution> solutions,
+std::int64_t longest_context(const KvSwapProblem& problem, const KvSwapSetting& setting) {
+  const std::int64_t fixed = kvswap_memory_bytes(problem, setting, 0);
+  const std::int64_t a_token = kvswap_memory_bytes(problem, setting, 1) - fixed;
+  return std::max<std::int64_t>(0, (problem.budget_bytes - fixed) / a_token);
+}
+
+const KvSwapSolution* nearest_solution(const KvSwapProblem& problem,
+                                       std::span<const KvSwapSolution> solutions,
                                        std::int64_t batch, std::int64_t context_tokens) {
-  assert(!solutions.empty());
   const auto order = [&](const KvSwapSolution& solution) {
     return std::tuple(distance(solution, batch, context_tokens), -solution.context_tokens,
                       -solution.batch);
   };
-  return *std::min_element(
-      solutions.begin(), solutions.end(),
-      [&](const KvSwapSolution& a, const KvSwapSolution& b) { return order(a) < order(b); });
+  const KvSwapSolution* nearest = nullptr;
+  for (const KvSwapSolution& solution : solutions) {
+    if (longest_context(problem, solution.setting) < context_tokens) continue;
+    if (nearest == nullptr || order(solution) < order(*nearest)) nearest = &solution;
+  }
+  return nearest;
 }
 
 }  // namespace kvreplay

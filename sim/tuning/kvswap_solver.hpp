@@ -28,6 +28,7 @@ struct KvSwapProblem {
   std::int64_t width = 0;        ///< elements of a token's keys, all KV heads: kv_heads * head_dim
   std::int64_t entry_bytes = 0;  ///< of a token's key and value, all KV heads, as stored
   std::int64_t selected_tokens = 0;  ///< M G
+  std::int64_t landing_buffers = 2;  ///< of M G entries, where reads land: prefetch depth + 1
   std::int64_t budget_bytes = 0;     ///< memory of KV management, one sequence, all layers
   std::vector<std::int64_t> sigmas;  ///< that an adapter is there for, ascending, up to sigma_max
   std::vector<std::int64_t> group_sizes;  ///< of G, ascending, up to G_max; ours: powers of two
@@ -44,8 +45,9 @@ struct KvSwapProblem {
   }
 };
 
-/// Bytes of one sequence: (compressed keys, in fp16, + reuse buffer + rolling buffer) x layers +
-/// one layer's preload buffer. The adapter, which all sequences share, is not in it.
+/// Bytes of one sequence, counted as dram_kv_bytes is: (compressed keys, in fp16, + reuse buffer +
+/// rolling buffer) x layers + landing buffers, all of them full. The adapter, which all sequences
+/// share, is not in it.
 [[nodiscard]] std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem,
                                                const KvSwapSetting& setting,
                                                std::int64_t context_tokens);
@@ -85,10 +87,15 @@ using KvSwapMeasure = std::function<KvSwapMeasured(const KvSwapSetting&, std::in
                                                          std::int64_t context_tokens,
                                                          const KvSwapMeasure& measure);
 
-/// The solution for the batch and context, or else the nearest: in the sum of the ratios' distances
-/// from 1 on a logarithmic scale (ours); of equals, the longer context, then the larger batch.
-/// `solutions` has one at least.
-[[nodiscard]] const KvSwapSolution& nearest_solution(std::span<const KvSwapSolution> solutions,
+/// The longest context at which the setting's memory fits the budget; 0 where none does.
+[[nodiscard]] std::int64_t longest_context(const KvSwapProblem& problem,
+                                           const KvSwapSetting& setting);
+
+/// Of the solutions whose memory at `context_tokens` fits the budget, the one for the batch and
+/// context, or else the nearest: in the sum of the ratios' distances from 1 on a logarithmic scale
+/// (ours); of equals, the longer context, then the larger batch. Null where none fits.
+[[nodiscard]] const KvSwapSolution* nearest_solution(const KvSwapProblem& problem,
+                                                     std::span<const KvSwapSolution> solutions,
                                                      std::int64_t batch,
                                                      std::int64_t context_tokens);
 

@@ -119,7 +119,7 @@ class Tune(ProgramTest):
         for one in found:
             # 30 layers, 192 elements of keys, entries of 768 bytes, 48 selected tokens.
             memory = 30 * (one["context_tokens"] * (192 // one["sigma"]) * 2 +
-                           (one["capacity_groups"] + 1) * one["group_tokens"] * 768) + 48 * 768
+                           (one["capacity_groups"] + 1) * one["group_tokens"] * 768) + 2 * 48 * 768
             self.assertEqual(one["memory_bytes"], memory)
             self.assertLessEqual(memory, 60 << 20)
             self.assertEqual(one["hidden"], one["hidden_share"] >= 0.9)
@@ -141,6 +141,39 @@ class Tune(ProgramTest):
         said = self.kvreplay("tune", "--look-up", "solved/solutions.json", "--batch", 8,
                              "--context", 1500)
         self.assertIn("the nearest solution, for batch 3, context 2048", said.stderr)
+
+    def test_a_run_takes_no_more_than_the_budget(self):
+        for group_tokens in (1, 4):
+            out = f"budget-{group_tokens}"
+            self.succeed("tune", "experiment.json", "--system", "kvswap", "--cache", "kept",
+                         "--budget-mib", 4, "--max-context", 272, "--alpha", 0,
+                         "--max-group-tokens", group_tokens, "--max-sigma", 4, "--out", out)
+            one = json.loads((self.folder / out / "solutions.json").read_text())["solutions"][0]
+            system = self.succeed("tune", "--look-up", f"{out}/solutions.json", "--context", 272)
+            (self.folder / "looked-up.json").write_text(system)
+            self.succeed("run", "experiment.json", "--set", "system=./looked-up.json", "--out",
+                         f"{out}-run")
+            row = self.rows(f"{out}-run", "results.csv")[0]
+            memory = {key: int(row[f"dram_{key}_bytes"])
+                      for key in ("kv", "index", "cache", "buffered", "landing")}
+            group = one["group_tokens"] * 768
+            most = {"index": 30 * 272 * 48 * 2, "cache": 30 * one["capacity_groups"] * group,
+                    "buffered": 30 * group, "landing": 2 * 48 * 768}
+            self.assertEqual(sum(most.values()), one["memory_bytes"])
+            self.assertLessEqual(one["memory_bytes"], 4 << 20)
+            self.assertLessEqual(memory["kv"], one["memory_bytes"])
+            self.assertEqual(memory["landing"], most["landing"])
+            # The last steps' keys wait for their group, and not every slot has been filled.
+            for key in ("index", "cache", "buffered"):
+                self.assertLessEqual(memory[key], most[key], key)
+            self.assertGreaterEqual(memory["index"], most["index"] - 30 * 8 * 48 * 2)
+
+    def test_no_solution_fits_a_far_longer_context(self):
+        self.succeed("tune", "experiment.json", "--system", "kvswap", "--cache", "kept",
+                     "--budget-mib", 8, "--max-context", "1K", "--max-group-tokens", 1,
+                     "--out", "short")
+        self.refuses(["tune", "--look-up", "short/solutions.json", "--context", "1M"],
+                     ["--context", "1048576", "up to ", "8.0 MiB"])
 
     def test_bad_options(self):
         tune = ["tune", "experiment.json"]

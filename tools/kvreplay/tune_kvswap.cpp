@@ -17,6 +17,7 @@
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/base/size.hpp"
 #include "sim/results.hpp"
 #include "sim/stage_store.hpp"
 #include "sim/trace_hash.hpp"
@@ -33,7 +34,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace {
 
-constexpr const char* kFormat = "kvreplay kvswap solutions 1";
+constexpr const char* kFormat = "kvreplay kvswap solutions 2";
 
 /// 1, 2, 4 ... times `unit`, from `least` on, below `most`; then `most`.
 std::vector<std::int64_t> powers_up_to(std::int64_t least, std::int64_t most, std::int64_t unit) {
@@ -177,6 +178,7 @@ class KvSwapRun {
     problem_.width = model.kv_heads * model.head_dim;
     problem_.entry_bytes = 4 * problem_.width;
     problem_.selected_tokens = json::parse(base_).at("selection").at("budget_tokens");
+    problem_.landing_buffers = system.pipeline.make({})->landing_buffers();
     problem_.budget_bytes = options_.budget_mib << 20;
     problem_.alpha = options_.alpha;
     problem_.initial_reuse_tokens = options_.initial_reuse_tokens;
@@ -241,6 +243,7 @@ class KvSwapRun {
                        {"width", problem_.width},
                        {"entry_bytes", problem_.entry_bytes},
                        {"selected_tokens", problem_.selected_tokens},
+                       {"landing_buffers", problem_.landing_buffers},
                        {"sigmas", problem_.sigmas},
                        {"group_sizes", problem_.group_sizes},
                        {"alpha", problem_.alpha},
@@ -394,7 +397,27 @@ void look_up_solution(const TuneOptions& options) {
   }
   if (solutions.empty())
     throw UserError(file.at("solutions").place(), "found none", "at least one");
-  const KvSwapSolution& nearest = nearest_solution(solutions, options.batch, options.context);
+  const ConfigNode stated = file.at("problem");
+  KvSwapProblem problem;
+  problem.budget_bytes = whole(stated, "budget_bytes");
+  problem.layers = whole(stated, "layers");
+  problem.width = whole(stated, "width");
+  problem.entry_bytes = whole(stated, "entry_bytes");
+  problem.selected_tokens = whole(stated, "selected_tokens");
+  problem.landing_buffers = whole(stated, "landing_buffers");
+  const KvSwapSolution* found =
+      nearest_solution(problem, solutions, options.batch, options.context);
+  if (found == nullptr) {
+    std::int64_t longest = 0;
+    for (const KvSwapSolution& solution : solutions) {
+      longest = std::max(longest, longest_context(problem, solution.setting));
+    }
+    throw UserError({"--context", ""}, "found " + std::to_string(options.context),
+                    "up to " + std::to_string(longest) + ": no solution of " + options.look_up +
+                        " fits its budget of " + size_text(problem.budget_bytes) +
+                        " at a longer one");
+  }
+  const KvSwapSolution& nearest = *found;
   const bool exact = nearest.batch == options.batch && nearest.context_tokens == options.context;
   const std::string what = "batch " + std::to_string(nearest.batch) + ", context " +
                            std::to_string(nearest.context_tokens);

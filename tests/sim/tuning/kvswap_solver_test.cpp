@@ -25,12 +25,12 @@ KvSwapProblem llama() {
 TEST(KvSwapSolver, MemoryByHand) {
   const KvSwapProblem problem = llama();
   // 32K tokens x 32 columns x 2 bytes = 2 MiB of keys a layer; 480 groups of 4 tokens of 4 KiB =
-  // 7.5 MiB; a rolling group of 16 KiB; all of it 32 times; and 400 entries of 4 KiB.
+  // 7.5 MiB; a rolling group of 16 KiB; all of it 32 times; and twice 400 entries of 4 KiB.
   const std::int64_t kib = 1024;
   EXPECT_EQ(kvswap_memory_bytes(problem, {32, 4, 480}, 32768),
-            (2048 * kib + 7680 * kib + 16 * kib) * 32 + 1600 * kib);
+            (2048 * kib + 7680 * kib + 16 * kib) * 32 + 3200 * kib);
   // No buffer, one column at least.
-  EXPECT_EQ(kvswap_memory_bytes(problem, {4096, 1, 0}, 10), (20 + 4096) * 32 + 1600 * kib);
+  EXPECT_EQ(kvswap_memory_bytes(problem, {4096, 1, 0}, 10), (20 + 4096) * 32 + 3200 * kib);
 }
 
 /// A small machine: what is hidden and how long it takes is drawn for each setting.
@@ -139,6 +139,7 @@ std::vector<KvSwapSetting> tried(const KvSwapProblem& problem, std::int64_t cont
 
 TEST(KvSwapSolver, RaisingSigmaMovesMemoryToTheBuffer) {
   KvSwapProblem problem = llama();
+  problem.budget_bytes = std::int64_t{311} << 20;
   const std::vector<KvSwapSetting> all = tried(problem, 16384);
   ASSERT_EQ(all.size(), 4 * 4);
   // 16K x 128 columns at sigma 8 are 4 MiB a layer; half of it goes to 512 entries more.
@@ -174,16 +175,38 @@ TEST(KvSwapSolver, NothingToHideIsHidden) {
   EXPECT_EQ(solution->setting.sigma, 4);
 }
 
+TEST(KvSwapSolver, LongestContextByTryingEach) {
+  KvSwapProblem problem = llama();
+  problem.budget_bytes = std::int64_t{40} << 20;
+  const KvSwapSetting setting{8, 2, 100};
+  std::int64_t longest = 0;
+  while (kvswap_memory_bytes(problem, setting, longest + 1) <= problem.budget_bytes) ++longest;
+  EXPECT_GT(longest, 0);
+  EXPECT_EQ(longest_context(problem, setting), longest);
+  EXPECT_EQ(longest_context(problem, {8, 2, 100000}), 0);
+}
+
+TEST(KvSwapSolver, NearestOfThoseThatFit) {
+  const KvSwapProblem problem = llama();
+  // The first takes the whole budget at 4K; the second leaves room up to 16K.
+  const KvSwapSolution full{2, 4096, {4, 1, 1900}, 0, {}, false};
+  const KvSwapSolution longer{1, 16384, {8, 1, 400}, 0, {}, false};
+  const std::vector<KvSwapSolution> solutions{full, longer};
+  EXPECT_EQ(nearest_solution(problem, solutions, 2, 4096), &solutions[0]);
+  EXPECT_EQ(nearest_solution(problem, solutions, 2, 6000), &solutions[1]);
+  EXPECT_EQ(nearest_solution(problem, solutions, 2, 1 << 20), nullptr);
+}
+
 TEST(KvSwapSolver, ExactMatchElseTheNearest) {
   std::vector<KvSwapSolution> solutions;
   for (const std::int64_t batch : {1, 2, 4}) {
     for (const std::int64_t context : {4096, 8192, 16384}) {
-      solutions.push_back({batch, context, {}, 0, {}, false});
+      solutions.push_back({batch, context, {32, 1, 400}, 0, {}, false});
     }
   }
   const auto nearest = [&](std::int64_t batch, std::int64_t context) {
-    const KvSwapSolution& solution = nearest_solution(solutions, batch, context);
-    return std::pair(solution.batch, solution.context_tokens);
+    const KvSwapSolution* solution = nearest_solution(llama(), solutions, batch, context);
+    return std::pair(solution->batch, solution->context_tokens);
   };
   for (const KvSwapSolution& solution : solutions) {
     EXPECT_EQ(nearest(solution.batch, solution.context_tokens),
