@@ -298,21 +298,9 @@ std::string padded(const std::string& text, std::size_t width, bool left) {
   return left ? text + space : space + text;
 }
 
-/// As a shell takes it.
-std::string quoted(const std::string& text) {
-  static constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:-+";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char character : text) {
-    quoted += character == '\'' ? "'\\''" : std::string(1, character);
-  }
-  return quoted + "'";
-}
-
 std::string command_text(const Experiment& experiment) {
-  std::string text = "kvreplay run " + quoted(experiment.name);
-  for (const std::string& set : experiment.sets) text += " --set " + quoted(set);
+  std::string text = "kvreplay run " + shell_word(experiment.name);
+  for (const std::string& set : experiment.sets) text += " --set " + shell_word(set);
   return text;
 }
 
@@ -434,6 +422,17 @@ std::string results_json(std::span<const CellResult> cells) {
 
 std::string quality_csv(std::span<const LayerQuality> layers) {
   return csv_text(quality_rows(layers));
+}
+
+std::string shell_word(const std::string& text) {
+  static constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:-+";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char character : text) {
+    quoted += character == '\'' ? "'\\''" : std::string(1, character);
+  }
+  return quoted + "'";
 }
 
 std::string manifest_json(const Experiment& experiment, const ReplayResult& result) {

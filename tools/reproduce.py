@@ -685,6 +685,9 @@ def find_traces(given):
             raise Mistake(f"--trace {text}: found no role; allowed: {', '.join(ROLES)}, as in"
                           " story=FILE")
         if file == "none":
+            if role == ROLES[0]:
+                raise Mistake(f"--trace {text}: the first text cannot be left out; allowed: none"
+                              f" for {', '.join(ROLES[1:])}")
             traces.pop(role, None)
             continue
         if not pathlib.Path(file).is_file():

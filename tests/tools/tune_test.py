@@ -125,6 +125,11 @@ class Tune(ProgramTest):
             self.assertEqual(one["hidden"], one["hidden_share"] >= 0.9)
         # The recorded adapter has 48 of 192 columns.
         self.assertEqual(solutions["problem"]["sigmas"], [4, 8, 16, 32])
+        manifest = json.loads((self.folder / "solved/manifest.json").read_text())
+        self.assertEqual(manifest["command"], "kvreplay tune experiment.json --system kvswap "
+                         "--budget-mib 60 --max-context 2048 --max-batch 3 --max-group-tokens 4")
+        self.assertEqual(manifest["tune"]["problem"], solutions["problem"])
+        self.assertEqual(manifest["tune"]["max_context"], 2048)
         self.assertTrue(solutions["tables"]["reuse"] and solutions["tables"]["quality"])
 
         said = self.kvreplay("tune", "--look-up", "solved/solutions.json", "--batch", 2,
@@ -189,7 +194,19 @@ class Tune(ProgramTest):
                      ["experiment", "--set device=ufs40"])
         self.refuses([*tune, "--system", "any", "--validate", "nowhere.h5"], ["nowhere.h5"])
         self.refuses([*tune, "--system", "any", "--evaluations", "0"], ["--evaluations"])
+        for value in ("nan", "inf"):
+            self.refuses([*tune, "--system", "any", "--max-latency-ms", value],
+                         ["--max-latency-ms"])
+        for seed in ("-1", "99999999999999999999"):
+            self.refuses([*tune, "--system", "any", "--search-seed", seed], ["--search-seed"])
         solve = [*tune, "--system", "kvswap", "--budget-mib", "60"]
+        self.refuses([*solve, "--max-context", "2K", "--alpha", "nan"], ["--alpha"])
+        self.refuses([*solve, "--max-context", "2K", "--max-dram", "1MiB"],
+                     ["--max-dram", "--budget-mib"])
+        self.refuses([*tune, "--system", "kvswap", "--max-context", "2K"],
+                     ["--max-context", "without --budget-mib"])
+        self.refuses([*tune, "--system", "any", "--budget-mib", "60"], ["--system", "any"])
+        self.refuses(["tune", "--look-up", "x.json", "--context", "2K", "--out", "x"], ["--out"])
         self.refuses(solve, ["--max-context"])
         self.refuses([*solve, "--max-context", "100"], ["--max-context", "272 tokens"])
         self.refuses([*tune, "--system", "quest", "--budget-mib", "60", "--max-context", "2K"],

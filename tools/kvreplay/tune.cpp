@@ -2,13 +2,57 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <set>
 
 #include "sim/base/error.hpp"
+#include "sim/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
+
+constexpr const char* kSearchGroup = "Search";
+constexpr const char* kSolverGroup = "KVSwap's tuner, with --budget-mib";
+constexpr const char* kLookUpGroup = "A solution at run time";
+
+/// Refuses an option that the mode chosen does not read.
+void check_mode(const CLI::App& command, const TuneOptions& options) {
+  const bool look_up = !options.look_up.empty();
+  const std::string mode = look_up                  ? kLookUpGroup
+                           : options.budget_mib > 0 ? kSolverGroup
+                                                    : kSearchGroup;
+  const std::string named = look_up                  ? "with --look-up"
+                            : options.budget_mib > 0 ? "with --budget-mib"
+                                                     : "without --budget-mib and --look-up";
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string& group = option->get_group();
+    const bool of_a_mode = group == kSearchGroup || group == kSolverGroup || group == kLookUpGroup;
+    if (option->count() == 0 || group == mode || (!of_a_mode && !look_up)) continue;
+    throw UserError({"tune", option->get_name()}, "has no meaning " + named,
+                    "the options of \"" + mode + "\" (--help)");
+  }
+  if (options.budget_mib > 0 && options.system == "any") {
+    throw UserError({"tune", "--system"}, "found any with --budget-mib",
+                    "the name of a system made as kvswap is");
+  }
+}
+
+/// The command that gives the same results: not where it runs, keeps and writes.
+std::string command_text(const CLI::App& command) {
+  static const std::set<std::string> kElsewhere{"--out",   "--threads",     "--configs",
+                                                "--cache", "--cache-limit", "--no-cache"};
+  std::string text = "kvreplay tune";
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string& name = option->get_name();
+    if (kElsewhere.contains(name)) continue;
+    for (const std::string& result : option->results()) {
+      if (!option->get_positional()) text += ' ' + name;
+      if (option->get_items_expected_max() > 0) text += ' ' + shell_word(result);
+    }
+  }
+  return text;
+}
 
 void tune(const TuneOptions& options) {
   if (!options.look_up.empty()) {
@@ -66,7 +110,7 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
 }
 
 void add_search_options(CLI::App& command, TuneOptions& options) {
-  const std::string group = "Search";
+  const std::string group = kSearchGroup;
   command
       .add_option("--evaluations", options.search.evaluations,
                   "Compositions to evaluate beside the systems that the search starts from")
@@ -159,7 +203,7 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
 }
 
 void add_solver_options(CLI::App& command, TuneOptions& options) {
-  const std::string group = "KVSwap's tuner, with --budget-mib";
+  const std::string group = kSolverGroup;
   command
       .add_option("--budget-mib", options.budget_mib,
                   "Memory of KV management of one sequence, all layers, in MiB")
@@ -214,7 +258,7 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
-  const std::string look_up = "A solution at run time";
+  const std::string look_up = kLookUpGroup;
   command
       .add_option("--look-up", options.look_up,
                   "Print the system of the solution for --batch and --context, or the nearest one")
@@ -259,7 +303,11 @@ void add_tune(CLI::App& program) {
       "kvswap\n"
       "  kvreplay tune --look-up kvswap/solutions.json --batch 3 --context 12K > mine.json\n"
       "docs/tuning.md says what is searched, and how the results are to be read.");
-  command->callback([options] { tune(*options); });
+  command->callback([command, options] {
+    check_mode(*command, *options);
+    options->command = command_text(*command);
+    tune(*options);
+  });
 }
 
 }  // namespace kvreplay

@@ -12,6 +12,8 @@
 namespace kvreplay {
 
 struct TuneOptions {
+  std::string command;  ///< what was asked for: without threads, cache and folder of results
+
   // What is tuned, and on what.
   std::string experiment = "tune";
   std::string system;

@@ -285,7 +285,14 @@ class KvSwapRun {
     ReplayResult result;
     result.traces.push_back(
         {trace_name(experiment_.traces.front()), trace_sha256, about_.synthetic});
-    write("manifest.json", manifest_json(experiment_, result));
+    ordered_json manifest = ordered_json::parse(manifest_json(experiment_, result));
+    manifest["command"] = options_.command;
+    manifest["tune"] = {{"problem", file["problem"]},
+                        {"max_group_tokens", options_.max_group_tokens},
+                        {"max_sigma", options_.max_sigma},
+                        {"max_context", options_.max_context},
+                        {"max_batch", options_.max_batch}};
+    write("manifest.json", manifest.dump(2) + '\n');
     const std::string name = folder.commit();
     if (about_.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";
     std::cout << table.str() << std::flush;

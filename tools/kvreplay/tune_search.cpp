@@ -315,6 +315,7 @@ class SearchRun {
     result.traces.push_back({trace_name(file), trace_hash(file, store()), trace_.synthetic()});
     nlohmann::ordered_json manifest =
         nlohmann::ordered_json::parse(manifest_json(experiment_, result));
+    manifest["command"] = options_.command;
     nlohmann::ordered_json& tune = manifest["tune"];
     tune["about"] = tuning.about;
     tune["space"] = tuning.space;
