@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "sim/base/parameters.hpp"
+#include "sim/base/random.hpp"
 #include "sim/base/registry.hpp"
 #include "sim/engine/simulation.hpp"
 
@@ -58,6 +59,9 @@ class Device {
   virtual ~Device() = default;
   /// Starts a command. `done.on_event(argument)` is called at the virtual time of its completion.
   virtual void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) = 0;
+  /// Begins as after long random use of the first `range_bytes`: with the map entries that it would
+  /// then hold. Before the first command.
+  virtual void settle(std::uint64_t /*range_bytes*/, Random& /*random*/) {}
   [[nodiscard]] virtual DeviceLimits limits() const = 0;
   [[nodiscard]] virtual DeviceCounters counters() const = 0;
   /// Energy in nanojoules of all that the device has done, when it has been on for so long; NaN

@@ -40,6 +40,9 @@ class FlashDevice final : public Device, private EventHandler {
   FlashDevice(const Arguments& arguments, const Context& context);
 
   void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) override;
+  void settle(std::uint64_t range_bytes, Random& random) override {
+    if (map_cache_.enabled()) map_cache_.settle(range_bytes, random);
+  }
   [[nodiscard]] DeviceLimits limits() const override { return limits_; }
   [[nodiscard]] DeviceCounters counters() const override { return counters_; }
   [[nodiscard]] double energy_nj(SimTime on_ns) const override {

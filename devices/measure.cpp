@@ -27,6 +27,8 @@ class ClosedLoop final : public EventHandler {
   }
 
   Measurement run() {
+    Random places(Random::derive(workload_.seed, 1));
+    device_->settle(workload_.range_bytes, places);
     for (std::uint32_t i = 0; i < workload_.depth; ++i) submit(i);
     simulation_.run();
     return summary();

@@ -16,7 +16,7 @@ from plot_input import fail, table
 from plot_style import plt
 from matplotlib.ticker import FixedLocator, NullLocator
 
-NEEDED = ("device", "bytes", "depth", "iops", "mb_s")
+NEEDED = ("device", "range_bytes", "bytes", "depth", "iops", "mb_s")
 CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
 
 
@@ -24,7 +24,7 @@ def read_model(file):
     rows = table(file, NEEDED, "what `kvreplay device describe --csv` prints")
     points = [{"bytes": int(row["bytes"]), "depth": int(row["depth"]), "iops": float(row["iops"]),
                "mb_s": float(row["mb_s"])} for row in rows]
-    return rows[0]["device"], points
+    return rows[0]["device"], int(rows[0]["range_bytes"]), points
 
 
 def read_probe(file):
@@ -33,7 +33,7 @@ def read_probe(file):
         probe = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
         points = [point for point in probe["points"]
                   if point["pattern"] == "random" and point["write_share"] == 0]
-        return probe["target"]["path"], points
+        return probe["target"]["path"], int(probe["target"]["size_bytes"]), points
     except OSError as error:
         fail(f"{file}: {error.strerror}; allowed: the JSON of `kvreplay device probe`")
     except (ValueError, KeyError, TypeError):
@@ -41,7 +41,7 @@ def read_probe(file):
 
 
 def size_text(size):
-    for shift, unit in ((20, "M"), (10, "K")):
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
         if size >= 1 << shift and size % (1 << shift) == 0:
             return f"{size >> shift}{unit}"
     return str(size)
@@ -83,7 +83,7 @@ def draw_curves(axes, model, probe, curve, across, value, label):
                          s=14, zorder=3, **styles[name])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = apart(sorted({point[across] for point in model}), 0.08)
+    ticks = apart(sorted({point[across] for point in model}), 0.1)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([size_text(tick) for tick in ticks])
@@ -117,9 +117,14 @@ def main():
     arguments = parser.parse_args()
     if str(arguments.csv) == "-" and arguments.out is None:
         fail("--out: found nothing; allowed with standard input: a file")
-    device, model = read_model(arguments.csv)
-    probed, probe = read_probe(arguments.probe) if arguments.probe else (None, None)
-    title = arguments.title or f"{device}: model"
+    device, described, model = read_model(arguments.csv)
+    probed, probe = None, None
+    if arguments.probe:
+        probed, size, probe = read_probe(arguments.probe)
+        if size != described:
+            print(f"plot_device.py: warning: the model's requests are spread over {described} bytes, "
+                  f"the probe's over {size}: describe --range {size}", file=sys.stderr)
+    title = arguments.title or f"{device}: model, random over {size_text(described)}"
     name = arguments.out or arguments.csv.with_suffix("")
     try:
         for file in plot_style.save(draw(title, model, probed, probe), name):

@@ -57,7 +57,7 @@ class Search {
  public:
   Search(const ConfigNode& base, std::span<const MeasuredPoint> points,
          const CalibrateOptions& options)
-      : base_(base), points_(points), threads_(options.threads) {
+      : base_(base), points_(points), options_(options) {
     const DeviceSpec spec = DeviceSpec::parse(base);
     if (spec.device.name() != "flash") {
       throw UserError(base.at("part").place(), "found " + spec.device.name(), "flash");
@@ -78,33 +78,51 @@ class Search {
     const auto held =
         static_cast<std::size_t>(std::count(held_out_.begin(), held_out_.end(), true));
     if (points_.size() - held < kRealNames.size()) {
-      throw UserError({}, std::to_string(points_.size() - held) + " points to fit",
+      throw UserError({options_.file, "/points"},
+                      std::to_string(points_.size() - held) + " points to fit",
                       "at least " + std::to_string(kRealNames.size()));
     }
     // A descent keeps the number of dies with which it begins, and finds the nearest of the ways to
     // explain the points: coarse ones from many starts, fine ones from the best of these.
     std::vector<Fit> fits;
+    static_assert(kCoarse + kFine * kFineUnits == CalibrateOptions::kProgressUnits);
     coarse_ = true;
+    fits.push_back(descend(start_));
+    advance(1);
     for (double dies = 1; dies <= kMostParallel; dies *= 2) {
       for (const double controller_share : {1.0, 0.2}) {
         for (const bool link_binds : {true, false}) {
           fits.push_back(descend(guess(dies, controller_share, link_binds)));
+          advance(1);
         }
       }
     }
     coarse_ = false;
     const auto less = [](const Fit& a, const Fit& b) { return a.loss < b.loss; };
     std::stable_sort(fits.begin(), fits.end(), less);
-    constexpr std::size_t kFine = 4;
     fits.resize(kFine);
-    for (Fit& fit : fits) fit = descend(fit.values);
-    const Values best = std::min_element(fits.begin(), fits.end(), less)->values;
-    Calibration result{with(best), best, {}, evaluations_};
-    result.points = model(best, true);
+    for (Fit& fit : fits) {
+      fit = descend(fit.values);
+      advance(kFineUnits);
+    }
+    Fit best = *std::min_element(fits.begin(), fits.end(), less);
+    const std::vector<std::string> untold = take_untold_from_base(best.values);
+    Calibration result{with(best.values), best.values, {}, {}, evaluations_};
+    for (const std::string& name : untold) result.untold.insert(result.fitted.extract(name));
+    result.points = model(best.values, true);
+    const auto block = static_cast<double>(options_.block_bytes);
+    if (block > value_of(DeviceSpec::parse(base_), "logical_block_bytes")) {
+      result.config =
+          result.config.with("logical_block_bytes", std::to_string(options_.block_bytes));
+      result.fitted["logical_block_bytes"] = block;
+    }
     return result;
   }
 
  private:
+  static constexpr int kCoarse = 29;  ///< the base; numbers of dies x shares x what binds
+  static constexpr int kFine = 4;
+  static constexpr int kFineUnits = 18;  ///< of progress; a coarse descent is one
   static constexpr std::size_t kUnknowns = kRealNames.size();
   using Vector = std::array<double, kUnknowns>;  ///< natural logarithms of the real parameters
 
@@ -112,6 +130,26 @@ class Search {
     Values values;
     double loss = 0;  ///< sum of the squared residuals
   };
+
+  void advance(int units) {
+    if (options_.progress != nullptr) options_.progress->advance(units);
+  }
+
+  /// Parameters that the points do not tell, such as the rate of a link that is never busy: with
+  /// the base's value instead the points come out as well, and it stays.
+  [[nodiscard]] std::vector<std::string> take_untold_from_base(Values& values) {
+    constexpr double kAsWell = 1.01;
+    std::vector<std::string> untold;
+    const auto try_base = [&](const std::string& name) {
+      Values candidate = values;
+      candidate[name] = start_.at(name);
+      if (misfit(candidate) > kAsWell * misfit(values)) return;
+      values = std::move(candidate);
+      untold.push_back(name);
+    };
+    for (const char* name : kRealNames) try_base(name);
+    return untold;
+  }
 
   /// Where a descent begins: the controller takes `controller_share` of the time between requests
   /// at the highest rate; the highest bandwidth is the link's or that of all channels, and the
@@ -153,28 +191,38 @@ class Search {
   [[nodiscard]] std::vector<FittedPoint> model(const Values& values, bool also_held_out) const {
     const DeviceSpec spec = DeviceSpec::parse(with(values));
     std::vector<FittedPoint> fitted(points_.size());
-    parallel_for(static_cast<std::int64_t>(points_.size()), threads_, [&](std::int64_t index) {
-      const auto i = static_cast<std::size_t>(index);
-      const MeasuredPoint& point = points_[i];
-      fitted[i] = {point, 0, 0, held_out_[i]};
-      if (held_out_[i] && !also_held_out) return;
-      // The same random places for every model, so that their differences are the parameters'.
-      constexpr std::uint64_t kLarge = 128 << 10;
-      Workload workload{.bytes = point.bytes, .depth = point.depth};
-      workload.requests =
-          std::max<std::uint64_t>(point.bytes > kLarge ? 250 : 600, 8 * std::uint64_t{point.depth});
-      if (coarse_) workload.requests /= 3;
-      if (point.range_bytes >= point.bytes) workload.range_bytes = point.range_bytes;
-      const Measurement measured = measure(spec, workload);
-      fitted[i].iops = measured.iops;
-      fitted[i].mean_us = measured.mean_us;
-    });
+    parallel_for(static_cast<std::int64_t>(points_.size()), options_.threads,
+                 [&](std::int64_t index) {
+                   const auto i = static_cast<std::size_t>(index);
+                   const MeasuredPoint& point = points_[i];
+                   fitted[i] = {point, 0, 0, held_out_[i]};
+                   if (held_out_[i] && !also_held_out) return;
+                   // The same random places for every model, so that their differences are the
+                   // parameters'.
+                   constexpr std::uint64_t kLarge = 128 << 10;
+                   Workload workload{.bytes = point.bytes, .depth = point.depth};
+                   workload.requests = std::max<std::uint64_t>(point.bytes > kLarge ? 250 : 600,
+                                                               8 * std::uint64_t{point.depth});
+                   if (coarse_) workload.requests /= 3;
+                   if (point.range_bytes >= point.bytes) workload.range_bytes = point.range_bytes;
+                   const Measurement measured = measure(spec, workload);
+                   fitted[i].iops = measured.iops;
+                   fitted[i].mean_us = measured.mean_us;
+                 });
     return fitted;
   }
 
   /// Log errors of rate and latency of the points that are fitted, and a pull to the base, so weak
   /// that it decides only where the points do not.
   [[nodiscard]] std::vector<double> residuals(const Values& values) {
+    std::vector<double> result = log_errors(values);
+    constexpr double kPull = 0.01;
+    for (const auto& [name, value] : values) {
+      result.push_back(kPull * std::log(value / start_.at(name)));
+    }
+    return result;
+  }
+  [[nodiscard]] std::vector<double> log_errors(const Values& values) {
     ++evaluations_;
     std::vector<double> result;
     for (const FittedPoint& point : model(values, false)) {
@@ -184,12 +232,9 @@ class Search {
         result.push_back(std::log(point.mean_us / point.measured.mean_us));
       }
     }
-    constexpr double kPull = 0.01;
-    for (const auto& [name, value] : values) {
-      result.push_back(kPull * std::log(value / start_.at(name)));
-    }
     return result;
   }
+  [[nodiscard]] double misfit(const Values& values) { return squares(log_errors(values)); }
   [[nodiscard]] static double squares(const std::vector<double>& values) {
     double sum = 0;
     for (const double value : values) sum += value * value;
@@ -273,7 +318,7 @@ class Search {
 
   const ConfigNode base_;
   const std::span<const MeasuredPoint> points_;
-  const int threads_;
+  const CalibrateOptions options_;
   std::vector<bool> held_out_;
   Values start_;              ///< the base's
   double greatest_mb_s_ = 0;  ///< of all points

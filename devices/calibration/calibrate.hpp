@@ -9,14 +9,20 @@
 #include "devices/calibration/measured_points.hpp"
 #include "devices/device_config.hpp"
 #include "sim/base/config.hpp"
+#include "sim/base/progress.hpp"
 
 namespace kvreplay {
 
 struct CalibrateOptions {
+  static constexpr std::int64_t kProgressUnits = 101;
+
   /// Every k-th point is held out of the fit, counted along the diagonals of the size x depth grid,
   /// so that no size or depth is lost. 0: none.
   std::uint64_t hold_out_every = 5;
-  int threads = 1;  ///< the result does not depend on it
+  std::string file = {};          ///< of the points, for errors
+  std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
+  int threads = 1;                ///< the result does not depend on it
+  Progress* progress = nullptr;   ///< of kProgressUnits
 };
 
 /// A point and what the fitted model makes of it.
@@ -34,6 +40,7 @@ struct FittedPoint {
 struct Calibration {
   ConfigNode config;                     ///< the base with the fitted values
   std::map<std::string, double> fitted;  ///< parameter -> value
+  std::map<std::string, double> untold;  ///< those that the points do not tell: the base's
   std::vector<FittedPoint> points;       ///< in the order of the measured ones
   std::uint64_t evaluations = 0;         ///< models tried
 };

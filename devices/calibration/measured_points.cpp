@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-double number(const ConfigNode& node) {
+double number(const ConfigNode& node, double most = 1e15) {
   const Value value = node.argument().value;
   double found = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -25,8 +25,8 @@ double number(const ConfigNode& node) {
   } else {
     throw UserError(node.place(), "found " + to_text(value), "a number");
   }
-  if (!std::isfinite(found) || found < 0) {
-    throw UserError(node.place(), "found " + to_text(value), "a number from 0 up");
+  if (!(found >= 0 && found <= most)) {
+    throw UserError(node.place(), "found " + to_text(value), "0 to " + to_text(Value(most)));
   }
   return found;
 }
@@ -42,6 +42,7 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
 
 constexpr double kMostBytes = 1 << 30;
 constexpr double kMostDepth = 65535;
+constexpr double kMostIops = 1e9;
 
 /// "4k", "1M", "512": fio's K, M and G are powers of 1024 by default. Nothing for lists and ranges.
 std::optional<std::uint64_t> fio_size(const std::string& text) {
@@ -85,6 +86,9 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   const ConfigNode target = root.at("target");
   found.source = "kvreplay probe of " + target.at("path").text();
   const auto range = static_cast<std::uint64_t>(number(target.at("size_bytes")));
+  if (target.has("offset_alignment_bytes")) {
+    found.block_bytes = positive(target.at("offset_alignment_bytes"), kMostBytes);
+  }
   std::size_t others = 0;
   for (const ConfigNode& node : root.at("points").items()) {
     if (node.at("pattern").text() != "random" || number(node.at("write_share")) > 0) {
@@ -94,7 +98,7 @@ MeasuredPoints from_probe(const ConfigNode& root) {
     take(found, {.bytes = positive(node.at("bytes"), kMostBytes),
                  .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMostDepth)),
                  .range_bytes = range,
-                 .iops = number(node.at("iops")),
+                 .iops = number(node.at("iops"), kMostIops),
                  .mean_us = number(node.at("mean_us"))});
   }
   if (others > 0) {
@@ -150,7 +154,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     take(found, {.bytes = *bytes,
                  .depth = static_cast<std::uint32_t>(*jobs * (one_at_a_time ? 1 : *iodepth)),
                  .range_bytes = fio_size(option("size", "")).value_or(0),
-                 .iops = number(read.at("iops")),
+                 .iops = number(read.at("iops"), kMostIops),
                  .mean_us = number(read.at("lat_ns").at("mean")) * 1e-3});
   }
   return found;

@@ -20,6 +20,7 @@ struct MeasuredPoints {
   std::string source;                 ///< "kvreplay probe of /data/x", "fio-3.33"
   std::vector<MeasuredPoint> points;  ///< by bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
+  std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
 };
 
 /// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random reads alone.

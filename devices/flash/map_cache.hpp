@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "devices/flash/parameters.hpp"
+#include "sim/base/random.hpp"
 
 namespace kvreplay::flash {
 
@@ -49,6 +51,17 @@ class MapCache {
     if (found == place_.end()) return false;
     by_use_.splice(by_use_.begin(), by_use_, found->second);
     return true;
+  }
+
+  /// What much random use of the first `range_bytes` leaves behind, of a million lines at most.
+  void settle(std::uint64_t range_bytes, Random& random) {
+    const std::uint64_t lines = (range_bytes + reach_of_line_ - 1) / reach_of_line_;
+    const std::size_t most = std::min<std::size_t>(lines_, 1 << 20);
+    if (lines <= most) {
+      for (std::uint64_t line = 0; line < lines; ++line) insert(line);
+    } else {
+      while (place_.size() < most) insert(random.below(lines));
+    }
   }
 
   /// The line has come from NAND.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
@@ -11,6 +12,7 @@
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
+#include "sim/base/progress.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
 
@@ -73,9 +75,15 @@ void run_calibrate(const CalibrateCommand& options) {
   const ConfigNode base = ConfigNode::load(base_file);
   const MeasuredPoints measured = load_measured_points(options.measurement);
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
-  const int threads = processor_count();
-  const Calibration calibration =
-      calibrate(base, measured.points, {options.hold_out_every, threads});
+  std::optional<Progress> progress;
+  progress.emplace("calibrate", CalibrateOptions::kProgressUnits);
+  const Calibration calibration = calibrate(base, measured.points,
+                                            {.hold_out_every = options.hold_out_every,
+                                             .file = options.measurement,
+                                             .block_bytes = measured.block_bytes,
+                                             .threads = processor_count(),
+                                             .progress = &*progress});
+  progress.reset();
 
   const ErrorSummary fit = error_summary(calibration, false);
   const ErrorSummary held_out = error_summary(calibration, true);
@@ -97,6 +105,9 @@ void run_calibrate(const CalibrateCommand& options) {
   std::printf("\n");
   for (const auto& [parameter, value] : calibration.fitted) {
     std::printf("%-20s %10g\n", parameter.c_str(), value);
+  }
+  for (const auto& [parameter, value] : calibration.untold) {
+    std::printf("%-20s %10g  the base's: these points do not tell it\n", parameter.c_str(), value);
   }
   std::cerr << "kvreplay: wrote " << options.out << " (" << calibration.evaluations
             << " models tried)\n";

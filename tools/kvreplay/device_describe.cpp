@@ -68,13 +68,15 @@ void print_table(const char* title, const std::vector<Measurement>& cells,
 std::string csv_text(const DeviceSpec& spec, const std::vector<Measurement>& cells,
                      const DescribeOptions& options) {
   std::string text =
-      "device,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n";
+      "device,range_bytes,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n";
   std::array<char, 256> line{};
   auto cell = cells.begin();
   for (const std::uint64_t size : options.sizes) {
     for (const std::uint32_t depth : options.depths) {
       const Measurement& m = *cell++;
-      std::snprintf(line.data(), line.size(), ",%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n",
+      std::snprintf(line.data(), line.size(),
+                    ",%llu,%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n",
+                    static_cast<unsigned long long>(options.range_bytes),
                     static_cast<unsigned long long>(size), depth, options.write_percent / 100,
                     m.iops, m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
       text += spec.name + line.data();
@@ -91,7 +93,8 @@ void describe(const DescribeOptions& options) {
   const std::string what = std::string(options.sequential ? "sequential " : "random ") +
                            (options.write_percent == 0     ? "reads"
                             : options.write_percent == 100 ? "writes"
-                                                           : "reads and writes");
+                                                           : "reads and writes") +
+                           " over " + size_text(options.range_bytes);
   if (options.csv) {
     std::cout << csv_text(spec, cells, options);
   } else {
@@ -128,8 +131,10 @@ void add_device_describe(CLI::App& device) {
       ->type_name("0..100")
       ->check(in_range(0.0, 100.0))
       ->capture_default_str();
-  add_size_option(*command, "--range", options->range_bytes,
-                  "Requests lie below this offset; small ones show the map cache")
+  add_size_option(
+      *command, "--range", options->range_bytes,
+      "Requests lie below this offset; what the map cache holds is faster. For a probe: the "
+      "size of its target")
       ->type_name("BYTES")
       ->default_str("64G")
       ->check(in_range(1.0, 1e15));

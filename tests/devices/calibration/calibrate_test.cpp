@@ -86,6 +86,56 @@ TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
   }
 }
 
+TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {
+  const DeviceSpec truth =
+      DeviceSpec::load(std::string(KVREPLAY_SOURCE_DIR) + "/configs/devices/ufs40.json");
+  std::vector<MeasuredPoint> points;
+  constexpr std::uint64_t kRange = 1 << 30;  // 256 lines of a map of which the device holds 255
+  for (const std::uint64_t bytes : {4u << 10, 16u << 10, 64u << 10, 256u << 10}) {
+    for (const std::uint32_t depth : {1u, 4u, 16u, 32u}) {
+      const Measurement m = measure(
+          truth,
+          {.bytes = bytes, .depth = depth, .requests = 3000, .range_bytes = kRange, .seed = 99});
+      points.push_back({bytes, depth, kRange, m.iops, m.mean_us});
+    }
+  }
+  const Calibration calibration =
+      calibrate(ConfigNode::load(std::string(KVREPLAY_SOURCE_DIR) + "/configs/devices/ufs40.json"),
+                points, {.hold_out_every = 0, .threads = 2});
+  print(calibration);
+  const DeviceSpec fitted = DeviceSpec::parse(calibration.config);
+  for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.02);
+  for (const MeasuredPoint& point : points) {
+    const Measurement m = measure(
+        fitted,
+        {.bytes = point.bytes, .depth = point.depth, .requests = 3000, .range_bytes = kRange});
+    EXPECT_NEAR(m.iops, point.iops, 0.02 * point.iops)
+        << point.bytes << " bytes, depth " << point.depth;
+  }
+}
+
+TEST(Calibrate, WhatThePointsDoNotTellStaysTheBases) {
+  // Few small requests of slow dies leave the link idle for nearly all of the time, and what it
+  // takes is less than the scatter of the points.
+  const ConfigNode base = flash_config({{"link_mb_s", "2000"}});
+  std::vector<MeasuredPoint> points =
+      synthetic(flash({{"read_us", "400"}}), {4 << 10, 8 << 10}, {1, 2, 3, 4});
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double scatter = i % 2 == 0 ? 1.08 : 1 / 1.08;
+    points[i].iops *= scatter;
+    points[i].mean_us /= scatter;
+  }
+  const Calibration calibration =
+      calibrate(base, points, {.hold_out_every = 0, .block_bytes = 4096, .threads = 2});
+  print(calibration);
+  ASSERT_TRUE(calibration.untold.contains("link_mb_s"));
+  EXPECT_EQ(calibration.untold.at("link_mb_s"), 2000);
+  EXPECT_FALSE(calibration.fitted.contains("link_mb_s"));
+  EXPECT_EQ(DeviceSpec::parse(calibration.config).device.arguments().integer("logical_block_bytes"),
+            4096);
+  for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.12);
+}
+
 TEST(Calibrate, FindsTheParallelismThatDecides) {
   // Slow dies: their number alone limits the rate of small reads.
   const test::Overrides slow{{"read_us", "400"}, {"channels", "2"}, {"dies_per_channel", "2"}};

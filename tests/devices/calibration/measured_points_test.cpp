@@ -123,7 +123,7 @@ TEST(MeasuredPoints, MistakesAreNamedWithTheirPlace) {
               HasSubstr("m.json: /points/0/bytes: found 0"));
   EXPECT_THAT(error_of(probe_of(R"({"pattern": "random", "write_share": 0, "bytes": 512,
                                     "depth": 1, "iops": -1, "mean_us": 1})")),
-              HasSubstr("/points/0/iops: found -1; allowed: a number from 0 up"));
+              HasSubstr("/points/0/iops: found -1; allowed: 0 to 1e+09"));
   EXPECT_THAT(user_error_of([] { (void)load_measured_points("/no/such/file.json"); }),
               HasSubstr("/no/such/file.json: cannot be opened"));
 }
