@@ -26,13 +26,15 @@ struct ReplayRequest {
 struct ReplaySink {
   /// Once, before the first step: target, engine and how it was chosen.
   std::function<void(const nlohmann::ordered_json& setting)> on_setting;
-  std::function<void()> on_step;  ///< after each
+  /// After steps, with all that ended until then. It is called between steps that are measured,
+  /// so it must not take long.
+  std::function<void(const ScheduleMeasurement& so_far)> on_step;
 };
 
 /// What became of a replay.
 struct ReplayEnd {
   ScheduleMeasurement measurement;
-  std::string ended_by;  ///< "" at the end of the schedule; "interrupted", or a request's error
+  std::string ended_by;  ///< "" at the end of the schedule; "interrupted", or an error
 };
 
 /// The schedule as it fits a target of `target_bytes`. UserError when it is larger, unless `wrap`.

@@ -92,7 +92,7 @@ class Runner {
     begin_ns_ = monotonic_ns();
     for (std::size_t step = 0; step < schedule_.steps() && !ended(); ++step) {
       if (!run_step(step)) break;
-      if (options_.on_step) options_.on_step();
+      if (options_.on_step) options_.on_step(measurement_);
     }
     while (under_way() && !ended()) poll(IoEngine::kForever);
     submitted_ = next_;  // after an early end, what has not gone to the device never will

@@ -20,7 +20,8 @@ struct RunScheduleOptions {
   /// it the time of a computation is waited for: asleep, and awake for the last 0.1 ms.
   std::function<void(std::int64_t duration_ns)> compute{};
   const std::atomic<bool>* stop = nullptr;  ///< set: ends it early; finished steps are kept
-  std::function<void()> on_step{};          ///< called after each
+  /// Called after each step, with those that ended.
+  std::function<void(const ScheduleMeasurement& so_far)> on_step{};
   /// A request that is outstanding for longer has failed, and the engine abandons what is.
   std::int64_t patience_ns = IoEngine::kForever;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "devices/remote/messages.hpp"
+#include "devices/remote/replay_parts.hpp"
 #include "sim/base/hash.hpp"
 
 namespace kvreplay {
@@ -70,7 +71,7 @@ void RemoteDevice::start() {
   const std::string said = run_there("uname -m; for f in " + pattern +
                                          "*; do if [ -f \"$f\" ] && [ ! -L \"$f\" ] && [ -O \"$f\" "
                                          "]; then sha256sum \"$f\"; fi; done; true",
-                                     "telling its machine");
+                                     "`uname -m`");
   std::istringstream lines(said);
   std::string machine;
   std::getline(lines, machine);
@@ -267,18 +268,28 @@ ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& re
               "received", kNeverStop);
   }
   std::string measured;
+  ScheduleMeasurement so_far;
   const auto on_event = [&](const Json& event) {
     if (event.contains("setting")) {
       sink.on_setting(event["setting"]);
-    } else if (event.at("event") == "step") {
-      sink.on_step();
+    } else if (event.at("event") == "steps") {
+      add_part(event.at("part"), name(), so_far);
+      sink.on_step(so_far);
     } else {
       measured += event.at("text").get<std::string>();
       if (measured.size() > kLongestText) throw lost("an endless measurement");
     }
   };
-  const Json end = ask({{"verb", "replay"}, {"request", to_json(request)}}, "end", stop, on_event);
-  return {parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
+  try {
+    const Json end =
+        ask({{"verb", "replay"}, {"request", to_json(request)}}, "end", stop, on_event);
+    ReplayEnd whole{parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
+    sink.on_step(whole.measurement);
+    return whole;
+  } catch (const UserError& error) {
+    if (so_far.steps.empty()) throw;
+    return {std::move(so_far), error.what()};
+  }
 }
 
 }  // namespace kvreplay

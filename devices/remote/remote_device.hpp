@@ -47,7 +47,8 @@ class RemoteDevice {
   /// As run_probe(), there.
   [[nodiscard]] ProbeEnd probe(const ProbeRequest& request, const std::atomic<bool>& stop,
                                const ProbeSink& sink);
-  /// As replay_schedule(), there; the time of a computation is waited for.
+  /// As replay_schedule(), there; the time of a computation is waited for. Steps are told once a
+  /// second. A device that is lost meanwhile is no UserError once steps have come, but their end.
   [[nodiscard]] ReplayEnd replay(const Schedule& schedule, const ReplayRequest& request,
                                  const std::atomic<bool>& stop, const ReplaySink& sink);
 

@@ -31,6 +31,11 @@ std::string ConfigFolder::file(const std::string& kind, const std::string& name,
   if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
   const std::vector<std::string> known = names(kind);
   if (!std::binary_search(known.begin(), known.end(), name)) {
+    std::error_code ignored;
+    if (fs::is_regular_file(name + ".json", ignored)) {
+      throw UserError(place, "unknown " + kind.substr(0, kind.size() - 1) + " '" + name + "'",
+                      "./" + name + ".json for the file of this folder");
+    }
     throw unknown_name(place, kind.substr(0, kind.size() - 1), name, known);
   }
   return (fs::path(folder_) / kind / (name + ".json")).string();

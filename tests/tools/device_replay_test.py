@@ -121,10 +121,16 @@ class DeviceReplayTest(ProgramTest):
 
     def test_what_makes_no_sense_is_refused(self):
         bad = self.write_schedule("bad.schedule", "step", "submit 1", "r 0 4096", "wait 7")
+        (self.folder / "garbage").write_text("what is this?\n")
+        (self.folder / "mine.json").write_text("{}")
         model = ("--model-device", "ufs40")
         for arguments, says in (
                 (("time", bad, *model), ("bad.schedule: line 7", "submitted before")),
                 (("time", "none.schedule", *model), ("none.schedule",)),
+                (("time", "garbage", *model),
+                 ("garbage", "schedule", "iolog", "blkparse", "experiment")),
+                (("time", "tiny.schedule", "--model-device", "mine"),
+                 ("unknown device 'mine'", "./mine.json")),
                 (("time", "tiny.json", "--model-device", "ufs4"), ("did you mean 'ufs40'",)),
                 (("time", "tiny.json", *model, "--set", "batch=1,2"), ("batch", "one cell")),
                 (("time", "tiny.schedule", *model, "--set", "system=quest"),

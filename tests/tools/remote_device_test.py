@@ -134,6 +134,41 @@ class ProcessTest(RemoteCase):
                       f"local:{self.target}", "--compute", "kernels", "--out", "x"),
                      ("--compute kernels", "this machine"))
 
+    def test_a_replay_keeps_the_steps_that_came_before_the_agent_was_killed(self):
+        steps = 3000
+        (self.folder / "long plan").write_text(
+            "kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\n" +
+            "".join(f"step\nsubmit 2\nr 0 4096\nr 65536 8192\ncompute 50000000\nwait {at}\n"
+                    for at in range(steps)) + f"end {steps} {2 * steps}\n")
+        out = self.folder / "killed"
+        process = subprocess.Popen(
+            [PROGRAM, "device", "replay", "long plan", "--model-device", "ufs40", "--target",
+             f"local:{self.target}", "--agent-folder", str(self.home), "--out", str(out)],
+            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        for line in process.stderr:
+            if "replay [" in line:  # the bar, after steps have come
+                break
+        for agent, name in children(process.pid):
+            if name.startswith("kvreplay-agent"):
+                os.kill(agent, signal.SIGKILL)
+        _, errors = process.communicate(timeout=PATIENCE)
+        self.assertEqual(process.returncode, 2, errors)
+        complaint = errors.strip().splitlines()[-1]
+        self.assertIn("the agent is lost", complaint)
+        result = json.loads((out / "replay.json").read_text())
+        self.assertIs(result["complete"], False)
+        self.assertIn(result["ended_by"], complaint)
+        self.assertGreater(result["steps"], 0)
+        self.assertLess(result["steps"], steps)
+        self.assertEqual(result["requests"], 2 * result["steps"])
+        rows = (out / "steps.csv").read_text().splitlines()[1:]
+        self.assertEqual(len(rows), result["steps"])
+        for row in rows:
+            self.assertGreaterEqual(float(row.split(",")[6]), 50)  # measured_compute_ms
+        self.assertEqual([path.name for path in self.folder.iterdir() if "partial" in path.name], [])
+
     def test_aarch64_under_emulation(self):
         reason = agents.why_no_aarch64()
         if reason:

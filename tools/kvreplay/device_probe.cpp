@@ -111,7 +111,9 @@ void add_device_probe(CLI::App& device) {
                    "adb:SERIAL:/PATH; only read by default")
       ->required()
       ->type_name("");
-  command->add_option("--out", options->out, "The result, as JSON")->required()->type_name("FILE");
+  command->add_option("--out", options->out, "The result, as JSON; missing folders are made")
+      ->required()
+      ->type_name("FILE");
   as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes"))
       ->type_name("BYTES,...")
       ->check(in_range(1.0, 64.0 * (1 << 20)));

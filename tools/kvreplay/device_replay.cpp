@@ -2,6 +2,7 @@
 // real.
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -83,6 +84,16 @@ bool is_schedule(const std::string& file) {
   return stream && std::getline(stream, line) && line == Schedule::kFirstLine;
 }
 
+/// A file that is none of what SOURCE may be, and no name of an experiment either.
+bool is_something_else(const std::string& file, const ConfigFolder& configs) {
+  if (file.ends_with(".json") || !std::filesystem::is_regular_file(file)) return false;
+  const std::vector<std::string> known = configs.names("experiments");
+  if (std::find(known.begin(), known.end(), file) != known.end()) return false;
+  std::ifstream stream(file);
+  char first = 0;
+  return !(stream >> first) || first != '{';
+}
+
 /// Of --set, those that change the device, applied to its file.
 DeviceSpec load_device(const std::string& file, const std::vector<std::string>& sets) {
   constexpr std::string_view kDevice = "device.";
@@ -129,7 +140,14 @@ Workload load_workload(const WorkloadOptions& options) {
   std::string device = configs.file("devices", options.model_device, {});
   device = std::filesystem::absolute(device).string();
   const bool log = is_io_log(options.source);
-  if (!log && !is_schedule(options.source)) return from_experiment(options, configs, device);
+  if (!log && !is_schedule(options.source)) {
+    if (is_something_else(options.source, configs)) {
+      throw UserError({options.source, ""}, "is nothing that can be timed or replayed",
+                      "a schedule of `device schedule`, an iolog of fio (version 2 or 3), the text "
+                      "of blkparse, an experiment");
+    }
+    return from_experiment(options, configs, device);
+  }
 
   Workload workload;
   workload.model = load_device(device, options.sets);
@@ -171,6 +189,9 @@ void write_schedule(const ScheduleOptions& options) {
     const std::string target = std::filesystem::absolute(options.target).string();
     write_text_file(options.out,
                     fio_log(schedule, time_schedule(schedule, workload.model), target));
+    if (schedule.writes()) {
+      std::cerr << "kvreplay: the plan writes: fio will overwrite what " << target << " holds\n";
+    }
   } else {
     write_text_file(options.out, schedule.text());
   }
@@ -302,13 +323,18 @@ TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
                            options.target);
         progress.emplace("replay", static_cast<std::int64_t>(run.schedule.steps()));
       },
-      [&] { progress->advance(); }};
+      [&, told = std::size_t{0}](const ScheduleMeasurement& so_far) mutable {
+        progress->advance(static_cast<std::int64_t>(so_far.steps.size() - told));
+        told = so_far.steps.size();
+      }};
   const ReplayRequest request{options.engine, options.depth, options.wrap,
                               options.huge_pages ? Pages::kHuge : Pages::kOrdinary,
                               options.request_timeout_seconds};
   run.end = device
                 ? device->replay(workload.schedule, request, interrupted, sink)
                 : replay_schedule(*target, workload.schedule, request, compute, interrupted, sink);
+  // Of a lost device, what had not been asked for is missing.
+  run.end.measurement.requests.resize(run.schedule.commands().size());
   return run;
 }
 
@@ -337,6 +363,17 @@ void write_report(const std::string& folder, const RunOptions& options, const Wo
   write("replay.json", json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+/// The error of a step is the device's only while computations take as long as they should.
+void warn_of_late_computations(const ScheduleComparison& comparison) {
+  const Json summary = comparison.summary();
+  const double scheduled = summary.at("modelled").at("compute_seconds");
+  const double measured = summary.at("measured").at("compute_seconds");
+  if (measured <= 1.05 * scheduled || scheduled == 0) return;
+  std::cerr << "kvreplay: computations took " << std::lround(100 * (measured / scheduled - 1))
+            << " % longer than scheduled, so the error of a step is not the device's: the machine "
+               "is busy; stop what else runs, or start kvreplay by `chrt -f 10`\n";
+}
+
 void run_replay(const RunOptions& options) {
   // First: a result without a place would be lost. The folder itself is made in the end, because
   // until then an interrupt must not remove it: it ends the replay, and keeps its steps.
@@ -349,9 +386,11 @@ void run_replay(const RunOptions& options) {
   write_report(folder.temporary_path(), options, workload, run, comparison);
   const std::string name = folder.commit();
   std::cout << comparison.table();
+  warn_of_late_computations(comparison);
   std::cerr << "kvreplay: " << run.end.measurement.steps.size() << " of " << run.schedule.steps()
             << " steps in " << name << (!run.end.ended_by.empty() ? " (partial)\n" : "\n");
-  if (run.end.measurement.failure) throw UserError(run.end.ended_by);
+  const bool failed = !run.end.ended_by.empty() && !run.end.measurement.interrupted;
+  if (failed) throw UserError(run.end.ended_by);
 }
 
 }  // namespace
@@ -362,7 +401,9 @@ void add_device_replay(CLI::App& device) {
         "schedule", "Write down what the decode steps of an experiment ask of the device");
     auto options = std::make_shared<ScheduleOptions>();
     options->workload.add_to(*command);
-    command->add_option("--out", options->out, "The file to write")->required()->type_name("FILE");
+    command->add_option("--out", options->out, "The file to write; missing folders are made")
+        ->required()
+        ->type_name("FILE");
     command
         ->add_option("--format", options->format,
                      "fio: an iolog, version 3, with the times of the modelled device")
@@ -407,7 +448,9 @@ void add_device_replay(CLI::App& device) {
                    "ssh:[USER@]HOST[:PORT]:/PATH or adb:SERIAL:/PATH; only read by default")
       ->required()
       ->type_name("TARGET");
-  command->add_option("--out", options->out, "New folder for the results")
+  command
+      ->add_option("--out", options->out,
+                   "New folder for the results; missing ones above it are made")
       ->required()
       ->type_name("DIR");
   add_size_option(*command, "--create", options->create_bytes,
@@ -444,8 +487,8 @@ void add_device_replay(CLI::App& device) {
       ->capture_default_str();
   options->remote.add_to(*command);
   command->footer(
-      "An interrupt (Ctrl-C) or a failed request keeps the steps that ended and marks the result\n"
-      "as partial. Example:\n"
+      "An interrupt (Ctrl-C), a failed request or a lost device keeps the steps that ended and\n"
+      "marks the result as partial. Example:\n"
       "  kvreplay device replay first --set system=kvswap --model-device ./mine.json --target \\\n"
       "    /data/test.bin --create 2G --out results/kvswap-real && tools/plot_replay.py \\\n"
       "    results/kvswap-real");

@@ -1,0 +1,74 @@
+#include "devices/remote/replay_parts.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "sim/base/random.hpp"
+#include "tests/support/user_error.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The parts of a replay whose requests complete out of order add up to what was noted last.
+TEST(ReplayParts, AddUpToTheMeasurement) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Random random(seed);
+    ReplayParts parts;
+    ScheduleMeasurement measured;
+    measured.requests.resize(200);
+    ScheduleMeasurement received;
+    std::size_t asked = 0;
+    EXPECT_FALSE(parts.take());
+    for (std::int64_t step = 1; asked < measured.requests.size(); ++step) {
+      for (std::uint64_t i = random.below(10); i > 0 && asked < measured.requests.size(); --i) {
+        measured.requests[asked++].asked_ns = step;
+      }
+      for (std::size_t i = 0; i < asked; ++i) {
+        if (!measured.requests[i].completed() && random.below(3) == 0) {
+          measured.requests[i].completed_ns = 2 * step;
+        }
+      }
+      measured.steps.push_back({.latency_ns = step, .read_requests = 3});
+      parts.note(measured);
+      if (random.below(4) != 0) continue;
+      add_part(*parts.take(), "test", received);
+      EXPECT_FALSE(parts.take());
+      EXPECT_EQ(received.steps, measured.steps);
+      ASSERT_EQ(received.requests.size(), asked);
+      for (std::size_t i = 0; i < asked; ++i) EXPECT_EQ(received.requests[i], measured.requests[i]);
+    }
+  }
+}
+
+TEST(ReplayParts, AreNeverLongerThanAFrame) {
+  ReplayParts parts;
+  ScheduleMeasurement measured;
+  measured.steps.resize(25'000);
+  measured.requests.assign(250'000, {1'000'000'000'000'000, 1'000'000'000'000'001});
+  parts.note(measured);
+  ScheduleMeasurement received;
+  while (const auto part = parts.take()) {
+    EXPECT_LT(part->dump().size(), std::size_t{8} << 20);
+    add_part(*part, "test", received);
+  }
+  EXPECT_EQ(received.steps, measured.steps);
+  EXPECT_EQ(received.requests, measured.requests);
+}
+
+TEST(ReplayParts, OnesThatDoNotFollowAreRefused) {
+  ReplayParts parts;
+  ScheduleMeasurement measured;
+  measured.steps.resize(1);
+  measured.requests = {{1, 2}};
+  parts.note(measured);
+  nlohmann::ordered_json part = *parts.take();
+  part["first_request"] = 5;
+  ScheduleMeasurement received;
+  EXPECT_THROW(add_part(part, "board", received), UserError);
+  EXPECT_THROW(add_part({{"first_request", -1}}, "board", received), UserError);
+  EXPECT_TRUE(received.steps.empty());
+}
+
+}  // namespace
+}  // namespace kvreplay
