@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "sim/base/files.hpp"
+#include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
 #include "sim/results.hpp"
 
@@ -18,7 +19,25 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kFile = "shard.json";
-constexpr const char* kFormat = "kvreplay-shard-1";
+constexpr const char* kFormat = "kvreplay-shard-2";
+constexpr const char* kResultFiles[] = {"results.csv", "results.json", "quality.csv", "table.txt",
+                                        "manifest.json"};
+
+/// UserError unless shard.json and the results beside it are as write_shard() left them.
+void check_sums(json document, const std::string& folder, const std::string& file) {
+  const std::string sum = document.at("sha256");
+  document.erase("sha256");
+  if (sha256_text(document.dump()) != sum) {
+    throw UserError({file, "/sha256"}, "does not match its content", "an undamaged shard");
+  }
+  for (const char* name : kResultFiles) {
+    const std::string beside = (std::filesystem::path(folder) / name).string();
+    if (sha256_file(beside) != document.at("files").at(name)) {
+      throw UserError({beside, ""}, "is not the one that " + file + " was written with",
+                      "an undamaged shard");
+    }
+  }
+}
 
 json to_json(const ResultTable& table, const std::vector<std::size_t>& places) {
   json heads = json::array();
@@ -89,6 +108,7 @@ ShardFile read_shard(const std::string& folder) {
     if (document.at("format") != kFormat) {
       throw UserError({file, "/format"}, "found " + document.at("format").dump(), kFormat);
     }
+    check_sums(document, folder, file);
     ShardFile shard;
     shard.folder = folder;
     shard.index = document.at("index");
@@ -162,6 +182,10 @@ void write_shard(const std::string& folder, const Experiment& experiment,
   for (const char* name : {"config_sha256", "traces", "kvreplay_version"}) {
     document["run"][name] = manifest.at(name);
   }
+  for (const char* name : kResultFiles) {
+    document["files"][name] = sha256_file((std::filesystem::path(folder) / name).string());
+  }
+  document["sha256"] = sha256_text(document.dump());
   write_text_file((std::filesystem::path(folder) / kFile).string(), document.dump() + '\n');
 }
 

@@ -312,7 +312,7 @@ TEST_F(SweepTest, ShardsThatDoNotFitAreRefused) {
   EXPECT_THAT(error({one, one}), HasSubstr("each shard once"));
   EXPECT_THAT(error({one, other}), HasSubstr("is not of the run"));
   EXPECT_THAT(error({one, folder_.file("none")}), HasSubstr("none/shard.json: cannot be read"));
-  std::ofstream(two + "/shard.json") << "{\"format\": \"kvreplay-shard-1\"}";
+  std::ofstream(two + "/shard.json") << "{\"format\": \"kvreplay-shard-2\"}";
   EXPECT_THAT(error({one, two}), HasSubstr("is no shard"));
 }
 

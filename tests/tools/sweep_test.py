@@ -120,6 +120,15 @@ class Sweep(ProgramTest):
         self.assertEqual(self.files("merged"), self.expected)
         self.refuses(["merge", "shard-1", "shard-2", "--out", "m"], ["shard 3 of 3 is missing"])
         self.refuses(["merge", "shard-1", "whole", "--out", "m"], ["whole/shard.json"])
+        for name in ("shard.json", "results.csv", "manifest.json"):
+            file = self.folder / "shard-2" / name
+            sound = file.read_bytes()
+            digit = next(at for at in range(len(sound) // 2, len(sound)) if sound[at:at + 1].isdigit())
+            file.write_bytes(sound[:digit] + (b"1" if sound[digit:digit + 1] != b"1" else b"2")
+                             + sound[digit + 1:])
+            self.refuses(["merge", "shard-1", "shard-2", "shard-3", "--out", "m"],
+                         [f"shard-2/{name}"])
+            file.write_bytes(sound)
 
     def test_a_small_limit_only_costs_time(self):
         self.sweep("--cache", "tiny", "--cache-limit", "20KiB", "--out", "tiny-out")
