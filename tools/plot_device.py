@@ -125,7 +125,7 @@ def main():
             print(f"plot_device.py: warning: the model's requests are spread over {described} bytes, "
                   f"the probe's over {size}: describe --range {size}", file=sys.stderr)
     title = arguments.title or f"{device}: model, random over {size_text(described)}"
-    name = arguments.out or arguments.csv.with_suffix("")
+    name = arguments.out or arguments.csv.with_name(arguments.csv.name.removesuffix(".csv"))
     try:
         for file in plot_style.save(draw(title, model, probed, probe), name):
             print(file, file=sys.stderr if str(arguments.csv) == "-" else sys.stdout)

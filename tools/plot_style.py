@@ -79,8 +79,9 @@ def legend_below(figure, handles):
 def save(figure, name):
     """Writes name.pdf and name.png, or only the one that `name` ends in; the same bytes for the same
     data. Returns the names."""
-    files = [name] if name.suffix in (".pdf", ".png") else [name.with_suffix(".pdf"),
-                                                            name.with_suffix(".png")]
+    files = [name]
+    if name.suffix not in (".pdf", ".png"):  # a dot within the name, as of llama3.2-1b, stays
+        files = [name.with_name(name.name + suffix) for suffix in (".pdf", ".png")]
     for file in files:
         date = {"CreationDate": None} if file.suffix == ".pdf" else {"Software": None}
         figure.savefig(file, metadata=date)

@@ -54,10 +54,12 @@ def main():
         panel.set_title(label)
         panel.set_xlabel("recorded")
         panel.set_ylabel("SYNTHETIC")
-    figure.suptitle(f"SYNTHETIC heads against those of {report['source']}", fontsize=8)
+    figure.suptitle(f"SYNTHETIC heads against those of {report['source']}\n"
+                    "grey band: within ±10 % of recorded", fontsize=8)
     plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=f"layer {layer}",
                                                 **styles[layer]) for layer in layers])
-    for file in plot_style.save(figure, arguments.report.with_suffix("")):
+    name = arguments.report.with_name(arguments.report.name.removesuffix(".json"))
+    for file in plot_style.save(figure, name):
         print(file)
 
 

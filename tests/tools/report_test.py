@@ -221,6 +221,16 @@ class Report(ProgramTest):
 
         self.assertEqual(plot("plot", "swept").returncode, 0)
         self.assertTrue((self.folder / "swept/figure.png").exists())
+        results = (self.folder / "swept/results.csv").read_text()
+        (self.folder / "dotted").mkdir()
+        header, rows = results.split("\n", 1)
+        self.assertIn("llama3.1-8b", rows)
+        (self.folder / "dotted/results.csv").write_text(
+            f"{header}\n{rows}{rows.replace('llama3.1-8b', 'llama3.2-1b')}")
+        self.assertEqual(plot("plot", "dotted").returncode, 0)
+        figures = [path.name for path in (self.folder / "dotted").glob("figure-*")]
+        self.assertEqual(len(figures), 4, figures)  # two models, two formats
+
         for script in ("plot", "plot_closed_loop.py"):
             result = plot(script, "nowhere")
             self.assertEqual(result.returncode, 2)
