@@ -23,8 +23,14 @@ class OutputFile {
  private:
   std::string path_;
   std::string temporary_;
+  const char* name_at_end_ = nullptr;  ///< for remove_temporary_files()
   bool committed_ = false;
 };
+
+/// Removes the temporary files of all OutputFiles that are not committed; whether there was one.
+/// For a program that is about to end: it may be called in a signal handler, and in a forked child
+/// it does nothing.
+bool remove_temporary_files();
 
 /// Writes a whole text file through an OutputFile. UserError (full disk, no permission) names it.
 void write_text_file(const std::string& path, std::string_view text);

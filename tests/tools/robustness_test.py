@@ -5,11 +5,13 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
 import h5py
 import numpy
+import tiny_model
 
 from program import PROGRAM, SHIPPED_TRACE, SOURCE, ProgramTest, tree
 
@@ -133,6 +135,29 @@ class Robustness(ProgramTest):
             self.assertEqual(process.returncode, 128 + name)
             self.assertIn("interrupted", said)
             self.assertEqual(tree(self.folder), before)
+
+    def test_an_interrupt_leaves_no_temporary_file(self):
+        source = tiny_model.write(self.folder / "tiny", max_position_embeddings=8192)
+        subprocess.run([sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+                        self.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
+        (self.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(8192)))
+        before = tree(self.folder)
+        commands = (["record", "--model", "tiny.kvmodel", "--token-ids", "ids.txt", "--prompt",
+                     "4096", "--steps", "4096", "--out", "interrupted.kvtrace.h5"],
+                    ["cut", SHIPPED_TRACE, "interrupted.kvtrace.h5"],
+                    ["convert", SHIPPED_TRACE, "interrupted.kvtrace.h5", "--dtype", "bf16"])
+        for command in commands:
+            for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                with self.subTest(command=command[0], signal=name), subprocess.Popen(
+                        [PROGRAM, *command], cwd=self.folder, stderr=subprocess.PIPE,
+                        text=True) as process:
+                    while tree(self.folder) == before and process.poll() is None:
+                        time.sleep(0.001)
+                    process.send_signal(name)
+                    _, said = process.communicate()
+                    self.assertEqual(process.returncode, -name)
+                    self.assertIn("kvreplay: interrupted; nothing was written\n", said)
+                    self.assertEqual(tree(self.folder), before)
 
 
 if __name__ == "__main__":

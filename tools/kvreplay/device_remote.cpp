@@ -3,7 +3,9 @@
 #include <filesystem>
 
 #include "devices/remote/remote_device.hpp"
+#include "sim/base/output_file.hpp"
 #include "sim/base/progress.hpp"
+#include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/open_target.hpp"
 
 namespace kvreplay {
@@ -21,13 +23,16 @@ void stop_at_signals() {
     std::signal(signal, [](int number) {
       interrupted = true;
       interrupting_signal = number;
-      std::signal(number, SIG_DFL);
+      clean_up_at(number);
     });
   }
 }
 
 void raise_interrupt() {
-  if (interrupted) std::raise(interrupting_signal);
+  if (!interrupted) return;
+  remove_temporary_files();
+  std::signal(interrupting_signal, SIG_DFL);
+  std::raise(interrupting_signal);
 }
 
 void RemoteFlags::add_to(CLI::App& command) {

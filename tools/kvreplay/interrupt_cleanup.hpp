@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <string>
@@ -7,9 +8,17 @@
 
 namespace kvreplay {
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none), say in a line what is
-/// left, and end the program with 128 + the signal's number. Threads started in its lifetime leave
-/// these signals to it. One at a time.
+/// What ends the program from outside.
+inline constexpr std::array<int, 3> kEndingSignals{SIGINT, SIGTERM, SIGHUP};
+
+/// From now on `signal` removes the temporary files of unfinished outputs, says so in a line, and
+/// ends the program by its default action. One that is ignored stays ignored. May be called in a
+/// signal handler.
+void clean_up_at(int signal);
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none) and the temporary
+/// files of unfinished outputs, say in a line what is left, and end the program with 128 + the
+/// signal's number. Threads started in its lifetime leave these signals to it. One at a time.
 class InterruptCleanup {
  public:
   explicit InterruptCleanup(std::filesystem::path folder,

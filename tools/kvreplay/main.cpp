@@ -8,6 +8,7 @@
 
 #include "sim/base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/interrupt_cleanup.hpp"
 
 namespace kvreplay {
 namespace {
@@ -123,6 +124,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A file-size limit is then an error of the write, as a full disk is, with its one-line message.
   std::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   try {
     return kvreplay::run(argc, argv);
   } catch (const kvreplay::UserError& error) {
