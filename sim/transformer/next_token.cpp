@@ -12,7 +12,7 @@ NextToken next_token(std::span<const float> logits, std::vector<float>& scratch)
   const std::int64_t size = std::ssize(logits);
   const float log_sum = kernels::softmax(scratch.data(), size, 1);
   const float mean_logit = kernels::dot(scratch.data(), logits.data(), size);
-  return {.entropy = std::max(0.0F, log_sum - mean_logit),
+  return {.entropy = std::max(log_sum - mean_logit, 0.0F),  // in this order NaN stays NaN
           .top_probability = *std::max_element(scratch.begin(), scratch.end()),
           .log_sum = log_sum};
 }

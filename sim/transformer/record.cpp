@@ -198,6 +198,11 @@ class Statistics {
         const auto at = static_cast<std::size_t>(first + begin + r);
         entropy[at] = found.entropy;
         top_probability[at] = found.top_probability;
+        if (!std::isfinite(found.entropy)) {
+          throw UserError({transformer.model().name(), ""},
+                          "gives logits that are not finite, at position " + std::to_string(at),
+                          "a model whose weights and results are finite");
+        }
         const auto following = static_cast<std::size_t>(begin + r);
         if (following < next.size()) {
           log_probability[at] = row(r)[static_cast<std::size_t>(next[following])] - found.log_sum;

@@ -212,6 +212,16 @@ class Record(ProgramTest):
         refuses(["rope_pairs", "thirds"], rope_pairs="thirds")
         refuses(["rope_teta", "rope_theta"], rope_teta=3)
 
+    def test_a_weight_that_is_nan_is_told(self):
+        broken = self.folder / "nan.kvmodel"
+        content = bytearray(self.models["plain"].read_bytes())
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:8 + size])
+        begin = 8 + size + header["output_norm"]["data_offsets"][0]
+        content[begin:begin + 4] = np.float32(np.nan).tobytes()
+        broken.write_bytes(content)
+        self.refuses_to_record(["not finite", "position"], model=broken)
+
     def test_the_importer_refuses(self):
         def refuses(says, **config):
             source = tiny_model.write(self.folder / "unusable", **config)
