@@ -2,15 +2,18 @@
 """Draws the results of `kvreplay evaluate`: divergence and perplexity against the budget, and
 what a replay had said against what the model then did.
 
-Reads FOLDER/closed_loop.csv; writes FOLDER/closed_loop.pdf and FOLDER/closed_loop.png.
+Reads FOLDER/closed_loop.csv and manifest.json; writes FOLDER/closed_loop.pdf and FOLDER/closed_loop.png.
 """
 
 import argparse
+import json
 import pathlib
 
 import plot_style
-from plot_input import table
+from plot_device import apart
+from plot_input import fail, table
 from plot_style import plt
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 NEEDED = ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity", "kl",
           "output_error")
@@ -26,12 +29,31 @@ def draw_curves(axes, rows, unit, x_name, y, styles):
     axes.set_yscale("log")
 
 
-def draw(rows):
+def draw_scatter(axes, rows, x_name, y, styles, line):
+    for system, style in styles.items():
+        here = [row for row in rows if row["system"] == system]
+        if here:
+            axes.plot([float(row[x_name]) for row in here], [y(row) for row in here],
+                      linestyle="-" if line else "none", **style)
+    axes.set_yscale("log")
+
+
+def number_ticks(axis):
+    """At least two labelled ticks, as plain numbers, however short the logarithmic axis is."""
+    low, high = axis.get_view_interval()
+    if high / low < 4:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def draw(rows, title):
     systems = list(dict.fromkeys(row["system"] for row in rows))
     styles = plot_style.series_styles(systems)
     for system in systems[len(plot_style.MARKERS):]:  # the second round of markers is open
         styles[system]["fillstyle"] = "none"
-    figure, axes = plt.subplots(1, 4, figsize=(4 * plot_style.PANEL_INCHES, 2.6))
 
     def kl(row):
         return max(float(row["kl"]), 1e-7)
@@ -39,30 +61,53 @@ def draw(rows):
     def excess(row):
         return float(row["perplexity"]) / float(row["full_perplexity"])
 
-    draw_curves(axes[0], rows, "tokens", "budget", kl, styles)
-    axes[0].set_ylabel("KL to full attention (nats)")
-    draw_curves(axes[1], rows, "tokens", "budget", excess, styles)
-    axes[1].set_ylabel("Perplexity / full attention's")
-    for panel in axes[:2]:
-        panel.set_xscale("log", base=2)
-        panel.set_xlabel("Token budget")
-    for system, style in styles.items():
-        here = [row for row in rows if row["system"] == system and row["budget_unit"] != "tokens"]
-        if here:
-            axes[2].plot([float(row["stored_bits"]) for row in here], [kl(row) for row in here],
-                         **style)
-    axes[2].set_yscale("log")
-    axes[2].set_xlabel("Stored bits an element")
-    axes[2].set_ylabel("KL to full attention (nats)")
-    for row in rows:
-        axes[3].plot(float(row["output_error"]), kl(row), linestyle="none",
-                     **styles[row["system"]])
-    axes[3].set_yscale("log")
-    axes[3].set_xlabel("Output error of the replay")
-    axes[3].set_ylabel("KL of the closed loop (nats)")
+    by_budget = [row for row in rows if row["budget_unit"] == "tokens"]
+    by_bits = [row for row in rows if row["budget_unit"] != "tokens"]
+    count = 1 + 2 * bool(by_budget) + bool(by_bits)  # no panel without data
+    width = plot_style.PANEL_INCHES * max(2, count)
+    figure, axes = plt.subplots(1, count, figsize=(width, 2.8), squeeze=False)
+    panels = iter(axes[0])
+    if by_budget:
+        budgets = sorted({int(row["budget"]) for row in by_budget})
+        for y, label in ((kl, "KL to full attention (nats)"),
+                         (excess, "Perplexity / full attention's")):
+            panel = next(panels)
+            draw_curves(panel, by_budget, "tokens", "budget", y, styles)
+            panel.set_xscale("log", base=2)
+            ticks = apart(budgets, 0.12)
+            panel.set_xticks(ticks, [str(tick) for tick in ticks])
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.set_xlabel("Token budget")
+            panel.set_ylabel(label)
+        number_ticks(panel.yaxis)
+    if by_bits:
+        panel = next(panels)
+        draw_scatter(panel, by_bits, "stored_bits", kl, styles, line=True)
+        panel.set_xlabel("Stored bits an element")
+        panel.set_ylabel("KL to full attention (nats)")
+    panel = next(panels)
+    draw_scatter(panel, rows, "output_error", kl, styles, line=False)
+    panel.set_xlabel("Output error of the replay")
+    panel.set_ylabel("KL of the closed loop (nats)")
+    figure.suptitle(title, fontsize=8)
     plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=name, **style)
                                      for name, style in styles.items()])
     return figure
+
+
+def title_of(folder):
+    """Model, text, prompt and steps, of the manifest."""
+    file = folder / "manifest.json"
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        text = pathlib.Path(about["text_source"]).name
+        title = (f"{about['model']} on {text}: {about['prompt_tokens']:,} prompt tokens, "
+                 f"{about['steps']:,} steps")
+    except OSError as error:
+        fail(f"{file}: {error.strerror}; allowed: the folder of a `kvreplay evaluate`")
+    except (ValueError, KeyError, TypeError):
+        fail(f"{file}: is not of a `kvreplay evaluate`")
+    return title.replace("$", r"\$")
 
 
 def main():
@@ -70,7 +115,8 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
                         help="what `kvreplay evaluate --out FOLDER` wrote")
     folder = parser.parse_args().folder
-    figure = draw(table(folder / "closed_loop.csv", NEEDED, "the folder of a `kvreplay evaluate`"))
+    rows = table(folder / "closed_loop.csv", NEEDED, "the folder of a `kvreplay evaluate`")
+    figure = draw(rows, title_of(folder))
     for file in plot_style.save(figure, folder / "closed_loop"):
         print(file)
 

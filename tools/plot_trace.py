@@ -47,7 +47,8 @@ def turn(trace, rows, positions, sign):
 
 def titled(trace, what):
     mark = " \N{EM DASH} SYNTHETIC, not recorded" if trace.synthetic else ""
-    return f"{what}\n{trace.name}{mark}"
+    drawn = f"{len(drawn_layers(trace))} of {len(trace.layers)} recorded layers"
+    return f"{what}\n{trace.name}, {drawn}{mark}"
 
 
 def draw_values(trace):
@@ -133,14 +134,16 @@ def draw_keys(trace):
                               cmap="viridis", rasterized=True)
         eighths = numpy.array([part.mean(axis=0) for part in numpy.array_split(at, 8)])
         panel.plot(*eighths.T, color="#D55E00", linewidth=1.2, marker="o", markersize=2.5)
+        panel.plot(*eighths[0], color="#D55E00", marker="s", markersize=6, markeredgecolor="white",
+                   markeredgewidth=0.6)
         panel.set_title(f"layer {layer}")
         panel.set_xlabel(f"Component 1 ({share[0]:.0%} of variance)")
         panel.set_ylabel(f"Component 2 ({share[1]:.0%})")
     for panel in list(axes.flat)[len(layers):]:
         panel.set_visible(False)
-    figure.colorbar(drawn, ax=axes, label="Position in the text")
+    figure.colorbar(drawn, ax=axes, label="Position in the text (tokens)")
     state = "after RoPE" if rotated(trace) and not back else "before RoPE"
-    what = f"Keys of KV head 0, {state}; line: means of eighths of the text"
+    what = f"Keys of KV head 0, {state}; line: means of eighths of the text, from the square"
     figure.suptitle(titled(trace, what), fontsize=8)
     return figure
 
