@@ -83,7 +83,18 @@ class ServedDevice(ProgramTest):
         self.assertEqual(report["reads"]["bytes"], 3 * MIB)
         self.assertEqual(report["counters"]["host_read_bytes"], 3 * MIB)
         self.assertGreater(report["reads"]["modelled_mean_us"], 0)
-        self.assertRegex(result.stderr, r"kvreplay: ufs40: \d+ requests, timer error mean")
+        self.assertRegex(result.stderr, r"kvreplay: ufs40: \d+ requests, modelled mean [\d.]+ us, "
+                                        r"timer error mean")
+        requests = report["reads"]["requests"] + report["writes"]["requests"]
+        self.assertEqual("did not keep up" in result.stderr,
+                         report["late_requests"] * 100 > requests)
+
+    def test_without_requests_nothing_is_said_of_time(self):
+        self.need()
+        result = self.serve("ufs40", "--size", "1MiB", command=("true",))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("ufs40: no requests", result.stderr)
+        self.assertNotIn("keep up", result.stderr)
 
     def test_a_file_holds_the_bytes(self):
         self.need("nbdcopy")

@@ -175,14 +175,22 @@ nlohmann::ordered_json report_json(const ServiceReport& report) {
 
 std::string one_line(const ServiceReport& report) {
   const std::uint64_t requests = report.read_requests + report.write_requests;
-  char text[300];
+  if (requests == 0) return device_name + ": no requests";
+  const double modelled_mean_us =
+      (static_cast<double>(report.read_requests) * report.read_mean_us +
+       static_cast<double>(report.write_requests) * report.write_mean_us) /
+      static_cast<double>(requests);
+  // Beyond 1 % the machine is the bottleneck: docs/served-devices.md.
+  const bool overtaxed = report.late_requests * 100 > requests;
+  char text[400];
   std::snprintf(text, sizeof text,
-                "%s: %llu requests, timer error mean %.1f us, p99 %.0f us; %llu later than %lld us "
-                "(the machine did not keep up), largest lag %.0f us",
-                device_name.c_str(), static_cast<unsigned long long>(requests),
+                "%s: %llu requests, modelled mean %.1f us, timer error mean %.1f us, p99 %.0f us; "
+                "%llu later than %lld us%s, largest lag %.0f us",
+                device_name.c_str(), static_cast<unsigned long long>(requests), modelled_mean_us,
                 report.error_mean_us, report.error_p99_us,
                 static_cast<unsigned long long>(report.late_requests),
-                static_cast<long long>(RealTimeDevice::kLate.count() / 1000), report.error_max_us);
+                static_cast<long long>(RealTimeDevice::kLate.count() / 1000),
+                overtaxed ? " (the machine did not keep up)" : "", report.error_max_us);
   return text;
 }
 
