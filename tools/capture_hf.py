@@ -29,8 +29,9 @@ try:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 except ImportError as error:
-    sys.exit(f"tools/capture_hf.py: {error}; allowed: Python with torch, transformers (4.53 or later) "
-             "and h5py")
+    print(f"tools/capture_hf.py: {error}; allowed: Python with torch, transformers (4.53 or later) "
+          "and h5py", file=sys.stderr)
+    sys.exit(2)
 
 NAME = "kvtrace"  # of the attention function
 STORED = {"f16": torch.float16, "bf16": torch.bfloat16}

@@ -519,6 +519,9 @@ def main():
     try:
         if not os.path.exists(arguments.source):
             raise UnusableSource(f"{arguments.source}: there is no such file or folder")
+        if not os.path.isdir(arguments.source) and not os.path.isfile(arguments.source):
+            raise UnusableSource(f"{arguments.source}: is not a regular file; allowed: a GGUF file, or "
+                                 "the folder of a Hugging Face model")
         make = HuggingFaceSource if os.path.isdir(arguments.source) else GgufSource
         made = import_model(make(arguments.source), arguments.out, arguments.name, arguments.dtype)
     except (UnusableSource, OSError) as error:
