@@ -37,10 +37,10 @@ struct Measurement {
   std::uint64_t events = 0;  ///< of the whole run
 };
 
-/// Runs the workload on a new device of this kind, whose map cache is as in a long run. A request that exceeds max_transfer_bytes, or
-/// does not align with logical blocks, becomes the commands that a host would send. UserError when
-/// the workload makes no sense: no bytes or depth, fewer requests than the depth, or a range
-/// smaller than a request.
+/// Runs the workload on a new device of this kind, whose map cache is as in a long run. A request
+/// that exceeds max_transfer_bytes, or does not align with logical blocks, becomes the commands
+/// that a host would send. UserError when the workload makes no sense: no bytes or depth, fewer
+/// requests than the depth, or a range smaller than a request.
 [[nodiscard]] Measurement measure(const DeviceSpec& spec, const Workload& workload);
 
 }  // namespace kvreplay

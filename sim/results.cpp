@@ -13,6 +13,7 @@
 
 #include "sim/base/hash.hpp"
 #include "sim/base/output_file.hpp"
+#include "sim/base/shell.hpp"
 
 namespace kvreplay {
 namespace {
@@ -422,17 +423,6 @@ std::string results_json(std::span<const CellResult> cells) {
 
 std::string quality_csv(std::span<const LayerQuality> layers) {
   return csv_text(quality_rows(layers));
-}
-
-std::string shell_word(const std::string& text) {
-  static constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:-+";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char character : text) {
-    quoted += character == '\'' ? "'\\''" : std::string(1, character);
-  }
-  return quoted + "'";
 }
 
 std::string manifest_json(const Experiment& experiment, const ReplayResult& result) {

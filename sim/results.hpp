@@ -49,9 +49,6 @@ struct ResultTable {
 [[nodiscard]] std::string results_csv(std::span<const CellResult> cells);
 [[nodiscard]] std::string results_json(std::span<const CellResult> cells);
 [[nodiscard]] std::string quality_csv(std::span<const LayerQuality> layers);
-/// A word of a command as a shell takes it.
-[[nodiscard]] std::string shell_word(const std::string& text);
-
 /// How the results were made: resolved configuration, seed, versions, content hashes, host.
 [[nodiscard]] std::string manifest_json(const Experiment& experiment, const ReplayResult& result);
 

@@ -19,6 +19,7 @@ import sys
 import plot_input
 import plot_results
 import plot_style
+from command import Mistake, run
 from progress import Progress
 
 FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
@@ -55,10 +56,6 @@ svg { width: 100%; height: auto; } svg text { fill: var(--ink); font-size: 11px;
 svg .compute { fill: var(--compute); } svg .reads { fill: var(--reads); }
 svg .writes { fill: var(--writes); } svg .step { fill: var(--waits); }
 """
-
-
-class Mistake(Exception):
-    """A user's: one line that says where, what was found and what is allowed."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -381,17 +378,6 @@ def report(arguments):
     print(f"kvreplay: report in {out}", file=sys.stderr)
 
 
-def main(words):
-    plot_input.program = "kvreplay"
-    try:
-        report(parse_arguments(words))
-    except Mistake as mistake:
-        print(f"kvreplay: {mistake}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    plot_input.program = "kvreplay"
+    sys.exit(run(lambda words: report(parse_arguments(words)), sys.argv[1:]))

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 
+from command import Mistake, run
 from progress import Progress
 
 TOP = pathlib.Path(__file__).resolve().parents[1]
@@ -43,10 +44,6 @@ NO_WEIGHTS = ("the closed loop needs the model's weights: "
               f"kvreplay fetch-model {CLOSED_LOOP_MODEL}, then kvreplay reproduce again")
 PICKS = {"mean": lambda values: sum(values) / len(values), "max": max, "min": min}
 DIRECTIONS = ("rank", "trend", "side")
-
-
-class Mistake(Exception):
-    """A user's: one line that says where, what was found and what is allowed."""
 
 
 # --- Paper files ---------------------------------------------------------------------------------
@@ -723,36 +720,29 @@ def reproduce(arguments, out, papers, traces):
 
 
 def main(words):
-    try:
-        arguments = parse_arguments(words)
-        papers = {name: load_paper(file)
-                  for name, file in paper_files(arguments.paper, arguments.configs).items()}
-        if arguments.figure:
-            papers = {name: only_figure(paper, arguments.figure, name)
-                      for name, paper in papers.items()}
-        traces = find_traces(arguments.trace)
-        if arguments.figures_only:
-            if arguments.out is None:
-                raise Mistake("--figures-only: no --out; allowed: the folder of an earlier run")
-            rows, final = reproduce(arguments, arguments.out, papers, traces), arguments.out
-        else:
-            final = free_folder(arguments.out, pathlib.Path(arguments.paper).stem)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            partial = final.with_name(f"{final.name}.partial-{os.getpid()}").resolve()
-            try:
-                rows = reproduce(arguments, partial, papers, traces)
-                partial.rename(final)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-        main_summary(rows)
-        print(f"kvreplay: {len(rows)} rows in {final / 'claims.csv'}", file=sys.stderr)
-    except Mistake as mistake:
-        print(f"kvreplay: {mistake}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    arguments = parse_arguments(words)
+    papers = {name: load_paper(file)
+              for name, file in paper_files(arguments.paper, arguments.configs).items()}
+    if arguments.figure:
+        papers = {name: only_figure(paper, arguments.figure, name)
+                  for name, paper in papers.items()}
+    traces = find_traces(arguments.trace)
+    if arguments.figures_only:
+        if arguments.out is None:
+            raise Mistake("--figures-only: no --out; allowed: the folder of an earlier run")
+        rows, final = reproduce(arguments, arguments.out, papers, traces), arguments.out
+    else:
+        final = free_folder(arguments.out, pathlib.Path(arguments.paper).stem)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        partial = final.with_name(f"{final.name}.partial-{os.getpid()}").resolve()
+        try:
+            rows = reproduce(arguments, partial, papers, traces)
+            partial.rename(final)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    main_summary(rows)
+    print(f"kvreplay: {len(rows)} rows in {final / 'claims.csv'}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(main, sys.argv[1:]))

@@ -140,14 +140,16 @@ class Search {
   [[nodiscard]] std::vector<std::string> take_untold_from_base(Values& values) {
     constexpr double kAsWell = 1.01;
     std::vector<std::string> untold;
-    const auto try_base = [&](const std::string& name) {
+    double least = squares(log_errors(values));
+    for (const char* name : kRealNames) {
       Values candidate = values;
       candidate[name] = start_.at(name);
-      if (misfit(candidate) > kAsWell * misfit(values)) return;
+      const double misfit = squares(log_errors(candidate));
+      if (misfit > kAsWell * least) continue;
       values = std::move(candidate);
-      untold.push_back(name);
-    };
-    for (const char* name : kRealNames) try_base(name);
+      least = misfit;
+      untold.emplace_back(name);
+    }
     return untold;
   }
 
@@ -234,7 +236,6 @@ class Search {
     }
     return result;
   }
-  [[nodiscard]] double misfit(const Values& values) { return squares(log_errors(values)); }
   [[nodiscard]] static double squares(const std::vector<double>& values) {
     double sum = 0;
     for (const double value : values) sum += value * value;

@@ -4,9 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <tuple>
 
 #include "sim/base/config.hpp"
@@ -163,12 +161,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
 }  // namespace
 
 MeasuredPoints load_measured_points(const std::string& file) {
-  check_regular_file(file);
-  std::ifstream stream(file);
-  if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a measurement");
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return parse_measured_points(text.str(), file);
+  return parse_measured_points(read_text_file(file, "a measurement"), file);
 }
 
 MeasuredPoints parse_measured_points(const std::string& text, const std::string& file) {

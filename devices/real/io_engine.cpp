@@ -128,9 +128,8 @@ IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t
   struct Flight {
     IoCommand command;
     IoCompletion completion;
-    bool outstanding = false;
   };
-  Patience patience(patience_ns);
+  Patience patience(patience_ns, depth);
   IoReport report;
   std::vector<Flight> flights(depth);
   std::vector<std::uint32_t> idle;
@@ -145,7 +144,8 @@ IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t
       if (!more) break;
       const std::uint32_t slot = idle.back();
       idle.pop_back();
-      flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}, true};
+      flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}};
+      patience.started(slot, flights[slot].completion.submitted_ns);
       start(slot, *request);
     }
     if (idle.size() == depth) return report;
@@ -155,15 +155,13 @@ IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t
       Flight& flight = flights[result.slot];
       flight.completion.completed_ns = result.completed_ns;
       report.add(flight.command, flight.completion, result.result);
-      flight.outstanding = false;
+      patience.ended(result.slot);
       idle.push_back(result.slot);
     }
     const std::int64_t now = results.empty() ? monotonic_ns() : results.back().completed_ns;
-    if (!patience.due(now)) continue;
-    for (const Flight& flight : flights) {
-      const std::int64_t started = flight.completion.submitted_ns;
-      if (!flight.outstanding || !patience.over(started, now)) continue;
-      if (!report.failure) report.failure = IoFailure{flight.command, 0, 0, now - started};
+    if (const auto unanswered = patience.unanswered(now)) {
+      const IoCommand& command = flights[unanswered->slot].command;
+      if (!report.failure) report.failure = IoFailure{command, 0, 0, unanswered->for_ns};
       abandon();
       return report;
     }
@@ -191,14 +189,19 @@ EngineWithMemory::~EngineWithMemory() {
   (void)memory_.release();
 }
 
-Patience::Patience(std::int64_t limit_ns) : limit_ns_(limit_ns), next_look_ns_(IoEngine::kForever) {
-  if (limit_ns != IoEngine::kForever) next_look_ns_ = monotonic_ns() + limit_ns / 8;
-}
+Patience::Patience(std::int64_t limit_ns, std::uint32_t depth)
+    : limit_ns_(limit_ns),
+      next_look_ns_(limit_ns == IoEngine::kForever ? limit_ns : monotonic_ns() + limit_ns / 8),
+      started_ns_(depth, IoEngine::kForever) {}
 
-bool Patience::due(std::int64_t now_ns) {
-  if (now_ns < next_look_ns_) return false;
+std::optional<Patience::Unanswered> Patience::unanswered(std::int64_t now_ns) {
+  if (now_ns < next_look_ns_) return std::nullopt;
   next_look_ns_ = now_ns + limit_ns_ / 8;
-  return true;
+  for (std::uint32_t slot = 0; slot < started_ns_.size(); ++slot) {
+    const std::int64_t for_ns = now_ns - started_ns_[slot];
+    if (for_ns >= limit_ns_) return Unanswered{slot, for_ns};
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> engine_preference() {

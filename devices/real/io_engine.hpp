@@ -128,22 +128,27 @@ class EngineWithMemory {
   std::unique_ptr<IoEngine> engine_;
 };
 
-/// When to look for requests that are not answered: now and then, because looking at all that are
-/// outstanding at every completion would cost time that is measured.
+/// Finds a request that the device does not answer. It looks now and then, because looking at all
+/// that are outstanding at every completion would cost time that is measured.
 class Patience {
  public:
-  /// Up to a year; IoEngine::kForever never looks.
-  explicit Patience(std::int64_t limit_ns);
+  struct Unanswered {
+    std::uint32_t slot = 0;
+    std::int64_t for_ns = 0;
+  };
+
+  /// Up to a year, for slots below `depth`; IoEngine::kForever never looks.
+  Patience(std::int64_t limit_ns, std::uint32_t depth);
+  void started(std::uint32_t slot, std::int64_t now_ns) { started_ns_[slot] = now_ns; }
+  void ended(std::uint32_t slot) { started_ns_[slot] = IoEngine::kForever; }
   [[nodiscard]] std::int64_t next_look_ns() const { return next_look_ns_; }
-  /// Whether to look at that time, and not again before an eighth of the limit is over.
-  [[nodiscard]] bool due(std::int64_t now_ns);
-  [[nodiscard]] bool over(std::int64_t started_ns, std::int64_t now_ns) const {
-    return now_ns - started_ns >= limit_ns_;
-  }
+  /// A request that has been outstanding for the limit. Looks once in an eighth of it.
+  [[nodiscard]] std::optional<Unanswered> unanswered(std::int64_t now_ns);
 
  private:
   std::int64_t limit_ns_;
   std::int64_t next_look_ns_;
+  std::vector<std::int64_t> started_ns_;  ///< by slot; IoEngine::kForever: not outstanding
 };
 
 /// Runs a list of requests, in order.

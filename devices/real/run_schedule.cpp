@@ -79,7 +79,7 @@ class Runner {
       : engine_(engine),
         schedule_(schedule),
         options_(options),
-        patience_(options.patience_ns),
+        patience_(options.patience_ns, options.depth),
         left_(schedule.batches()) {
     measurement_.steps.reserve(schedule.steps());
     measurement_.requests.resize(schedule.commands().size());
@@ -104,8 +104,6 @@ class Runner {
   struct Flight {
     std::size_t command = 0;
     std::int64_t batch = 0;
-    std::int64_t started_ns = 0;
-    bool outstanding = false;
   };
 
   /// Whether it came to its end.
@@ -153,7 +151,8 @@ class Runner {
       while (schedule_.first_command(next_batch_ + 1) <= next_) ++next_batch_;
       const std::uint32_t slot = idle_.back();
       idle_.pop_back();
-      flights_[slot] = {next_, next_batch_, monotonic_ns(), true};
+      flights_[slot] = {next_, next_batch_};
+      patience_.started(slot, monotonic_ns());
       engine_.start(slot, {schedule_.commands()[next_],
                            std::uint64_t{slot} * schedule_.limits().max_transfer_bytes});
       ++next_;
@@ -165,9 +164,8 @@ class Runner {
     results_.clear();
     engine_.wait(std::min(until_ns, patience_.next_look_ns()), results_);
     for (const IoResult& result : results_) {
-      flights_[result.slot].outstanding = false;
-      const std::size_t command = flights_[result.slot].command;
-      const std::int64_t batch = flights_[result.slot].batch;
+      patience_.ended(result.slot);
+      const auto [command, batch] = flights_[result.slot];
       idle_.push_back(result.slot);
       const auto failure = result.failure(schedule_.commands()[command]);
       if (failure && !measurement_.failure) measurement_.failure = failure;
@@ -178,20 +176,13 @@ class Runner {
       if (!under_way()) closed_busy_ns_ += result.completed_ns - busy_since_ns_;
     }
     const std::int64_t now = results_.empty() ? monotonic_ns() : results_.back().completed_ns;
-    if (patience_.due(now)) look_for_unanswered(now);
-    fill_queue();
-  }
-
-  void look_for_unanswered(std::int64_t now) {
-    for (const Flight& flight : flights_) {
-      if (!flight.outstanding || !patience_.over(flight.started_ns, now)) continue;
-      if (!measurement_.failure) {
-        measurement_.failure =
-            IoFailure{schedule_.commands()[flight.command], 0, 0, now - flight.started_ns};
-      }
+    if (const auto unanswered = patience_.unanswered(now)) {
+      const IoCommand& command = schedule_.commands()[flights_[unanswered->slot].command];
+      if (!measurement_.failure)
+        measurement_.failure = IoFailure{command, 0, 0, unanswered->for_ns};
       engine_.abandon();
-      return;
     }
+    fill_queue();
   }
 
   /// Returns how long it took.

@@ -11,6 +11,7 @@
 #include "devices/remote/messages.hpp"
 #include "devices/remote/replay_parts.hpp"
 #include "sim/base/hash.hpp"
+#include "sim/base/shell.hpp"
 
 namespace kvreplay {
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shell.hpp"
 
 namespace kvreplay {
 namespace {
@@ -168,12 +169,6 @@ DeviceAddress parse_device_address(const std::string& text,
   }
   address.transport = std::make_unique<Local>(place);
   return address;
-}
-
-std::string shell_quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 }  // namespace kvreplay

@@ -43,7 +43,4 @@ struct DeviceAddress {
 [[nodiscard]] DeviceAddress parse_device_address(const std::string& text,
                                                  const std::vector<std::string>& ssh_options);
 
-/// The text as one word of a POSIX shell.
-[[nodiscard]] std::string shell_quoted(const std::string& text);
-
 }  // namespace kvreplay

@@ -1,7 +1,6 @@
 #include "sim/base/config.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -29,13 +28,7 @@ std::string first_line(std::string_view text) {
 }  // namespace
 
 ConfigNode ConfigNode::load(const std::string& file) {
-  check_regular_file(file);
-  std::ifstream stream(file);
-  if (!stream) throw UserError({file, ""}, "cannot be opened for reading", "a readable JSON file");
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) throw UserError({file, ""}, "cannot be read", "a readable JSON file");
-  return parse(text.str(), file);
+  return parse(read_text_file(file, "a readable JSON file"), file);
 }
 
 ConfigNode ConfigNode::parse(std::string_view text, std::string file) {

@@ -1,6 +1,8 @@
 #include "sim/base/files.hpp"
 
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "sim/base/error.hpp"
@@ -13,6 +15,16 @@ void check_regular_file(const std::string& file) {
   const fs::file_status status = fs::status(file, code);
   if (!fs::exists(status) || fs::is_regular_file(status)) return;
   throw UserError({file, ""}, "is not a regular file", "a readable file");
+}
+
+std::string read_text_file(const std::string& file, std::string_view allowed) {
+  check_regular_file(file);
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) throw UserError({file, ""}, "cannot be opened for reading", allowed);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  if (!stream) throw UserError({file, ""}, "cannot be read", allowed);
+  return text.str();
 }
 
 void check_not_input(const std::string& out, const std::string& input) {

@@ -3,25 +3,10 @@
 #include <filesystem>
 
 #include "sim/base/error.hpp"
+#include "sim/base/shell.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {
-namespace {
-
-std::string quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      result += "'\\''";
-    } else {
-      result += c;
-    }
-  }
-  return result + "'";
-}
-
-}  // namespace
-
 CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
   return command
       .add_option("--plot", file,
@@ -36,8 +21,8 @@ CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
 void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
               const std::string& file) {
   const std::string command = "/usr/bin/python3 -B " +
-                              quoted(KVREPLAY_SOURCE_DIR "/tools/" + script) + " - --title " +
-                              quoted(title) + " --out " + quoted(file);
+                              shell_quoted(KVREPLAY_SOURCE_DIR "/tools/" + script) + " - --title " +
+                              shell_quoted(title) + " --out " + shell_quoted(file);
   std::fflush(nullptr);
   std::FILE* pipe = ::popen(command.c_str(), "w");
   bool written = pipe != nullptr;

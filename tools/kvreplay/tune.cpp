@@ -5,7 +5,7 @@
 #include <set>
 
 #include "sim/base/error.hpp"
-#include "sim/results.hpp"
+#include "sim/base/shell.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/option_values.hpp"
 

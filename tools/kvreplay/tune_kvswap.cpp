@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
-#include <thread>
 
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
@@ -154,9 +153,7 @@ class KvSwapRun {
     experiment_ = load_experiment(
         options_, {"system=" + json(options_.system).dump(), "batch=" + json(batches_).dump(),
                    "model.context_tokens=" + json(contexts_).dump()});
-    threads_ = experiment_.threads > 0
-                   ? experiment_.threads
-                   : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    threads_ = experiment_.threads > 0 ? experiment_.threads : processor_count();
     experiment_.threads = 1;  // each (batch, context) has a thread of its own
     cells_ = experiment_.cells;
     if (cells_.size() != batches_.size() * contexts_.size()) {

@@ -45,7 +45,16 @@ Goal goal_of(const TuneOptions& options) {
   return goal;
 }
 
-/// "precision", "stream.sink_tokens": the names that are known, each checked.
+void check_known(const char* option, const char* kind, const std::vector<std::string>& keys,
+                 const std::vector<std::string>& known) {
+  for (const std::string& key : keys) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw unknown_name({option, ""}, kind, key, known);
+    }
+  }
+}
+
+/// "precision", "stream.sink_tokens".
 void check_held(const std::vector<std::string>& held) {
   std::vector<std::string> known;
   for (const Parameter& parameter : DecideSpec::stream_parameters()) {
@@ -57,21 +66,13 @@ void check_held(const std::vector<std::string>& held) {
       known.push_back(key.first + "." + parameter.name);
     }
   }
-  for (const std::string& key : held) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw unknown_name({"--hold", ""}, "part or parameter", key, known);
-    }
-  }
+  check_known("--hold", "part or parameter", held, known);
 }
 
 void check_excluded(const std::vector<std::string>& excluded) {
   std::vector<std::string> known;
   for (const auto& [key, part] : part_catalogue()) known.push_back(key.first + "/" + key.second);
-  for (const std::string& key : excluded) {
-    if (std::find(known.begin(), known.end(), key) == known.end()) {
-      throw unknown_name({"--exclude", ""}, "part", key, known);
-    }
-  }
+  check_known("--exclude", "part", excluded, known);
 }
 
 SpaceOptions space_of(const TuneOptions& options) {

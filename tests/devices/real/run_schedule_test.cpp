@@ -73,6 +73,17 @@ Schedule without_computation(std::uint64_t seed) {
   return test::random_schedule({.steps = 20, .greatest_compute_ns = 1}, seed);
 }
 
+Schedule ten_steps_of_six_reads() {
+  Schedule schedule({4096, 4096, 4}, "test");
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    schedule.begin_step();
+    std::vector<IoCommand> commands;
+    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
+    schedule.wait(schedule.submit(commands));
+  }
+  return schedule;
+}
+
 TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
   for (const std::uint32_t depth : {1u, 2u, 7u, 64u}) {
     for (std::uint64_t seed = 0; seed < 10; ++seed) {
@@ -150,13 +161,7 @@ TEST(RunSchedule, ComputationsTakeAtLeastTheirTimeAndStepsAddUp) {
 }
 
 TEST(RunSchedule, AFailureKeepsTheStepsBeforeIt) {
-  Schedule schedule({4096, 4096, 4}, "test");
-  for (std::uint64_t step = 0; step < 10; ++step) {
-    schedule.begin_step();
-    std::vector<IoCommand> commands;
-    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
-    schedule.wait(schedule.submit(commands));
-  }
+  const Schedule schedule = ten_steps_of_six_reads();
   StrangeEngine engine(3);
   engine.fail_at = 6 * 4 + 2;
   const ScheduleMeasurement result = run_schedule(engine, schedule, {.depth = 3});
@@ -200,13 +205,7 @@ class SilentEngine final : public IoEngine {
 constexpr std::int64_t kPatienceNs = 20'000'000;
 
 TEST(RunSchedule, ADeviceThatDoesNotAnswerEndsItWithTheStepsBefore) {
-  Schedule schedule({4096, 4096, 4}, "test");
-  for (std::uint64_t step = 0; step < 10; ++step) {
-    schedule.begin_step();
-    std::vector<IoCommand> commands;
-    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
-    schedule.wait(schedule.submit(commands));
-  }
+  const Schedule schedule = ten_steps_of_six_reads();
   constexpr std::uint64_t kSilent = (6 * 4 + 2) * 4096;
   SilentEngine engine(kSilent);
   const ScheduleMeasurement result =

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace kvreplay {
+
+/// The text in single quotes, so that a POSIX shell takes it as one word, as it is.
+[[nodiscard]] std::string shell_quoted(const std::string& text);
+
+/// The same, without quotes where the text needs none: for people to read.
+[[nodiscard]] std::string shell_word(const std::string& text);
+
+}  // namespace kvreplay
