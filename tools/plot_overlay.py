@@ -48,17 +48,20 @@ def draw_table(axes, name, rows):
     across, curve = ("bytes", "depth") if len(sizes) > 1 else ("depth", "bytes")
     curves = sorted({row[curve] for row in rows})
     styles = plot_style.series_styles(curves)
+
+    def label(value):
+        return f"depth {value:.0f}" if curve == "depth" else size_text(int(value))
+
     for value in curves:
         here = sorted((row for row in rows if row[curve] == value), key=lambda row: row[across])
         places = [row[across] for row in here]
-        label = f"depth {value:.0f}" if curve == "depth" else size_text(int(value))
         axes.plot(places, [row["model"] for row in here], linewidth=1.2,
                   color=styles[value]["color"])
-        axes.scatter(places, [row["measured"] for row in here], s=14, zorder=3, label=label,
+        axes.scatter(places, [row["measured"] for row in here], s=14, zorder=3, label=label(value),
                      **styles[value])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = apart(sorted({row[across] for row in rows}), 0.14)
+    ticks = apart(sorted({row[across] for row in rows}), 0.17)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([size_text(int(tick)) for tick in ticks])
@@ -67,12 +70,15 @@ def draw_table(axes, name, rows):
     axes.yaxis.set_major_locator(FixedLocator(value_ticks(min(values), max(values))))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("Request size (bytes)" if across == "bytes" else "Outstanding requests")
+    what = "Request size (bytes)" if across == "bytes" else "Outstanding requests"
+    axes.set_xlabel(what if len(curves) > 1 else f"{what}, {label(curves[0])}")
     axes.set_ylabel(UNITS[rows[0]["quantity"]])
     median = statistics.median(abs(row["error_percent"]) for row in rows)
     axes.set_title(f"{rows[0]['preset']}: {name}\n{rows[0]['use']}, median error {median:.1f} %",
                    fontsize=7)
-    axes.legend(fontsize=6, handletextpad=0.1, borderpad=0.1)
+    if len(curves) > 1:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.26), ncols=3, fontsize=6,
+                    handletextpad=0.1, columnspacing=0.8, borderpad=0)
 
 
 def value_ticks(least, most):
@@ -86,7 +92,7 @@ def draw(tables, title):
     columns = min(COLUMNS, len(tables))
     lines = -(-len(tables) // columns)
     figure, panels = plt.subplots(lines, columns, squeeze=False,
-                                  figsize=(max(3.2, 2.4 * columns), 2.3 * lines + 0.3))
+                                  figsize=(max(3.2, 2.4 * columns), 2.35 * lines + 0.4))
     for axes, (name, rows) in zip(panels.flat, tables.items()):
         draw_table(axes, name, rows)
     for axes in panels.flat[len(tables):]:
