@@ -1,5 +1,5 @@
-// The model of a flash device: a queue in the host, then first-come first-served servers that a
-// command and its pages pass. docs/device-model.md gives its equations.
+// The model of a flash device: a queue in the host, then servers, first come first served unless
+// told otherwise, that a command and its pages pass. docs/device-model.md gives its equations.
 //
 //   read:   latency -> controller -> [map] -> die (sense) -> channel -> link
 //   write:  latency -> controller -> [rest of its units] -> link -> buffer, then done; the buffer
@@ -7,9 +7,9 @@
 //
 // The structure (firmware, die, channel and link time, page by page; writes acknowledged from a
 // buffer) is that of NVMeVirt (Kim et al., FAST '23) and ConZone. What happens inside a mechanism
-// is in devices/flash, one header each, in the order in which a command meets them: map_cache,
-// partial_writes, die (with suspension), read_retry, write_booster, garbage_collector, thermal.
-// Each is off by default, and then costs no event and no time.
+// is in devices/flash, one header each, in the order in which a command meets them: service_order,
+// map_cache, partial_writes, die (with suspension), read_retry, write_booster, garbage_collector,
+// thermal. Each is off by default, and then costs no event and no time.
 
 #include <algorithm>
 #include <bit>
@@ -28,6 +28,7 @@
 #include "devices/flash/parameters.hpp"
 #include "devices/flash/partial_writes.hpp"
 #include "devices/flash/read_retry.hpp"
+#include "devices/flash/service_order.hpp"
 #include "devices/flash/thermal.hpp"
 #include "devices/flash/write_booster.hpp"
 #include "sim/engine/server.hpp"
@@ -144,12 +145,12 @@ class FlashDevice final : public Device, private EventHandler {
   [[nodiscard]] SimTime on_link(std::uint64_t bytes) const {
     return transfer_time(bytes, thermal_.rate(link_mb_s_));
   }
-  [[nodiscard]] Server& channel_of_die(std::uint64_t die) {
+  [[nodiscard]] OrderedServer& channel_of_die(std::uint64_t die) {
     return channels_[geometry_.channel_of_die(die)];
   }
   [[nodiscard]] bool idle() const { return free_slots_.size() == slots_.size() && programs_ == 0; }
-  [[nodiscard]] Server& link_to_device() { return links_.front(); }
-  [[nodiscard]] Server& link_to_host() { return links_.back(); }
+  [[nodiscard]] OrderedServer& link_to_device() { return links_.front(); }
+  [[nodiscard]] OrderedServer& link_to_host() { return links_.back(); }
 
   Simulation& simulation_;
   const Geometry geometry_;
@@ -162,10 +163,11 @@ class FlashDevice final : public Device, private EventHandler {
   const double channel_mb_s_;
   const double link_mb_s_;
 
+  ServiceOrder order_;
   Server controller_;
-  std::vector<Server> channels_;
+  std::vector<OrderedServer> channels_;
   std::vector<Die> dies_;
-  std::vector<Server> links_;  ///< one for both directions where the link is half duplex
+  std::vector<OrderedServer> links_;  ///< one for both directions where the link is half duplex
 
   Fifo<Submission> host_queue_;
   std::vector<Slot> slots_;  ///< queue_depth of them
@@ -220,10 +222,11 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       program_time_(from_us(arguments.real("program_us"))),
       channel_mb_s_(arguments.real("channel_mb_s")),
       link_mb_s_(arguments.real("link_mb_s")),
+      order_(arguments),
       controller_(simulation_),
-      channels_(geometry_.channels, Server(simulation_)),
-      dies_(geometry_.dies(), Die(simulation_, Suspension(arguments))),
-      links_(arguments.text("link_duplex") == "full" ? 2 : 1, Server(simulation_)),
+      channels_(geometry_.channels, OrderedServer(simulation_, order_)),
+      dies_(geometry_.dies(), Die(simulation_, Suspension(arguments), order_)),
+      links_(arguments.text("link_duplex") == "full" ? 2 : 1, OrderedServer(simulation_, order_)),
       slots_(limits_.queue_depth),
       buffer_free_(unsigned_of(arguments, "write_buffer_bytes")),
       map_cache_(arguments),
@@ -372,7 +375,8 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
   const IoCommand& read = command(slot);
   const std::uint64_t first = first_page(read);
   const std::uint64_t group = geometry_.group_of_page(first) + group_in_command;
-  Server& channel = channel_of_die(geometry_.die_of_stripe(geometry_.stripe_of_group(group)));
+  OrderedServer& channel =
+      channel_of_die(geometry_.die_of_stripe(geometry_.stripe_of_group(group)));
   const std::uint64_t begin = std::max(first, group * geometry_.planes);
   const std::uint64_t end = std::min(last_page(read) + 1, (group + 1) * geometry_.planes);
   for (std::uint64_t page = begin; page < end; ++page) {
@@ -548,9 +552,9 @@ std::vector<Parameter> parameters() {
                      "host without command queueing)"),
   };
   for (const std::vector<Parameter>& mechanism :
-       {MapCache::parameters(), PartialWrites::parameters(), Suspension::parameters(),
-        ReadRetry::parameters(), WriteBooster::parameters(), GarbageCollector::parameters(),
-        Thermal::parameters(), Energy::parameters()}) {
+       {ServiceOrder::parameters(), MapCache::parameters(), PartialWrites::parameters(),
+        Suspension::parameters(), ReadRetry::parameters(), WriteBooster::parameters(),
+        GarbageCollector::parameters(), Thermal::parameters(), Energy::parameters()}) {
     all.insert(all.end(), mechanism.begin(), mechanism.end());
   }
   return all;

@@ -6,7 +6,8 @@
 
 #include "devices/fifo.hpp"
 #include "devices/flash/parameters.hpp"
-#include "sim/engine/server.hpp"
+#include "devices/flash/service_order.hpp"
+#include "sim/engine/simulation.hpp"
 
 namespace kvreplay::flash {
 
@@ -28,13 +29,14 @@ struct Suspension {
   }
 };
 
-/// One NAND die: array operations one at a time. Without suspension it is a first-come first-served
-/// server. With it, reads go before programs and erases, even one that has begun: that one ends
-/// later by all the time that reads have taken, so no work is lost.
+/// One NAND die: array operations one at a time. Without suspension it is a server in the order
+/// of service of the device. With it, reads go, in the order of arrival, before programs and
+/// erases, even one that has begun: that one ends later by all the time that reads have taken, so
+/// no work is lost.
 class Die final : private EventHandler {
  public:
-  Die(Simulation& simulation, const Suspension& suspension)
-      : simulation_(simulation), suspension_(suspension), server_(simulation) {}
+  Die(Simulation& simulation, const Suspension& suspension, ServiceOrder& order)
+      : simulation_(simulation), suspension_(suspension), server_(simulation, order) {}
 
   /// Senses for `service` ns; `done.on_event(argument)` at the end.
   void sense(SimTime service, EventHandler& done, std::uint64_t argument) {
@@ -86,7 +88,7 @@ class Die final : private EventHandler {
 
   Simulation& simulation_;
   const Suspension suspension_;
-  Server server_;  ///< without suspension
+  OrderedServer server_;  ///< without suspension
 
   Fifo<Modification> modifications_;  ///< the first is in the array, or interrupted
   bool running_ = false;

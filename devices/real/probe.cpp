@@ -56,6 +56,54 @@ void summarise_point(ProbePoint& point, std::span<const IoCompletion> completion
   point.write_latency = summarise(std::move(by_direction[1]));
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// With fewer requests than this, halves say little.
+constexpr std::uint32_t kLeastBurst = 4;
+
+/// Bursts for `seconds`, at least three; none when the first fails.
+std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
+                                   IoEngine& engine, double seconds, std::int64_t patience_ns,
+                                   const std::atomic<bool>& stop,
+                                   std::optional<IoFailure>& failure) {
+  constexpr std::uint64_t kLeastRounds = 3;
+  std::vector<double> first_halves;
+  std::vector<double> alls;
+  std::vector<double> mixings;
+  Burst burst;
+  const std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
+  while (!stop && (burst.rounds < kLeastRounds || monotonic_ns() < deadline)) {
+    const std::uint64_t begin = burst.rounds * point.depth;
+    const IoReport report = engine.run(
+        [&](std::uint64_t index) -> std::optional<IoRequest> {
+          if (index >= point.depth) return std::nullopt;
+          return requests(begin + index);
+        },
+        point.depth, patience_ns);
+    failure = report.failure;
+    if (failure) break;
+    std::int64_t submitted = report.completions.front().submitted_ns;
+    std::int64_t first_half = 0;
+    for (const IoCompletion& completion : report.completions) {
+      submitted = std::min(submitted, completion.submitted_ns);
+      if (completion.index < point.depth / 2) first_half = completion.completed_ns;
+    }
+    first_halves.push_back(static_cast<double>(first_half - submitted) * 1e-6);
+    alls.push_back(static_cast<double>(report.completions.back().completed_ns - submitted) * 1e-6);
+    mixings.push_back(2 * first_halves.back() / alls.back() - 1);
+    ++burst.rounds;
+  }
+  if (burst.rounds == 0) return std::nullopt;
+  burst.first_half_ms = median(std::move(first_halves));
+  burst.all_ms = median(std::move(alls));
+  burst.mixing = median(std::move(mixings));
+  return burst;
+}
+
 Json latency_json(const LatencySummary& latency) {
   return {{"requests", latency.requests}, {"mean_us", latency.mean_us}, {"p50_us", latency.p50_us},
           {"p90_us", latency.p90_us},     {"p95_us", latency.p95_us},   {"p99_us", latency.p99_us},
@@ -151,6 +199,12 @@ Json to_json(const ProbePoint& point) {
   json.update(latency_json(point.latency));
   if (point.read_latency) json["reads"] = latency_json(*point.read_latency);
   if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
+  if (point.burst) {
+    json["burst"] = {{"rounds", point.burst->rounds},
+                     {"first_half_ms", point.burst->first_half_ms},
+                     {"all_ms", point.burst->all_ms},
+                     {"mixing", point.burst->mixing}};
+  }
   return json;
 }
 
@@ -161,6 +215,8 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     target.check({0, bytes, false});
     if (grid.writes()) target.check({0, bytes, true});
   }
+  const std::uint32_t largest = *std::max_element(grid.sizes_bytes.begin(), grid.sizes_bytes.end());
+  const auto patience_ns = static_cast<std::int64_t>(grid.request_timeout_seconds * 1e9);
   ProbeResult result;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
@@ -178,13 +234,20 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
                 if (stop || (index >= least && monotonic_ns() >= deadline)) return std::nullopt;
                 return requests(index);
               },
-              depth, static_cast<std::int64_t>(grid.request_timeout_seconds * 1e9));
+              depth, patience_ns);
           result.failure = report.failure;
           result.interrupted = stop;
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
+          if (pattern == Pattern::kRandom && write_share == 0 && bytes == largest &&
+              depth == grid.greatest_depth() && depth >= kLeastBurst) {
+            point.burst = measure_burst(point, requests, engine, grid.seconds, patience_ns, stop,
+                                        result.failure);
+          }
           if (on_point) on_point(point);
           result.points.push_back(std::move(point));
+          result.interrupted = stop;
+          if (!result.complete()) return result;
         }
       }
     }

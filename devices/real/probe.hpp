@@ -54,6 +54,15 @@ struct LatencySummary {
 };
 [[nodiscard]] LatencySummary summarise(std::vector<std::int64_t> latencies_ns);
 
+/// Requests submitted together, as many as the depth, again and again: whether those that were
+/// submitted first are done first.
+struct Burst {
+  std::uint64_t rounds = 0;
+  double first_half_ms = 0;  ///< until the half that was submitted first is done; median
+  double all_ms = 0;         ///< until all are; median
+  double mixing = 0;  ///< 2 x first half / all - 1, median: 0 in order, 1 when all end together
+};
+
 /// One point of the grid. Measured are the requests after the first `depth`, which fill the queue,
 /// and before the last `depth`, while which it drains.
 struct ProbePoint {
@@ -68,6 +77,7 @@ struct ProbePoint {
   LatencySummary latency{};
   std::optional<LatencySummary> read_latency{};  ///< of a mix
   std::optional<LatencySummary> write_latency{};
+  std::optional<Burst> burst{};  ///< of random reads of the largest size at the greatest depth
 };
 
 struct ProbeResult {

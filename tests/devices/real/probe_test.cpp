@@ -101,6 +101,71 @@ TEST_F(ProbeTest, RateAndLatencyAreThoseOfTheEngine) {
   EXPECT_EQ(result.points[1].depth, 4u);
 }
 
+/// Completes what is outstanding together with the last of the source, when there are few requests.
+class TogetherEngine final : public IoEngine {
+ public:
+  void start(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
+  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
+    ADD_FAILURE();
+  }
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
+                             std::int64_t patience_ns) override {
+    IoReport report = steps_.run(source, depth, patience_ns);
+    for (IoCompletion& completion : report.completions) {
+      if (report.completions.size() > depth) break;
+      completion.completed_ns = report.completions.back().completed_ns;
+    }
+    return report;
+  }
+
+ private:
+  SteppingEngine steps_;
+};
+
+TEST_F(ProbeTest, ABurstTellsWhetherTheFirstAreDoneFirst) {
+  const BlockTarget target = BlockTarget::open(path_);
+  SteppingEngine in_order;
+  const ProbeResult ordered = run(target, in_order, small_grid());
+  for (const ProbePoint& point : ordered.points) {
+    EXPECT_EQ(point.burst.has_value(), point.depth == 4 && point.bytes == 8 * block_);
+  }
+  ASSERT_TRUE(ordered.points.back().burst);
+  EXPECT_GE(ordered.points.back().burst->rounds, 3u);
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->first_half_ms, 0.002);  // of 4 a microsecond each
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->all_ms, 0.004);
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->mixing, 0);
+
+  TogetherEngine together;
+  const ProbeResult mixed = run(target, together, small_grid());
+  ASSERT_TRUE(mixed.points.back().burst);
+  EXPECT_DOUBLE_EQ(mixed.points.back().burst->mixing, 1);
+  EXPECT_DOUBLE_EQ(to_json(mixed.points.back()).at("burst").at("mixing").get<double>(), 1);
+  EXPECT_FALSE(to_json(mixed.points.front()).contains("burst"));
+}
+
+TEST_F(ProbeTest, WritesMakeNoBurst) {
+  const BlockTarget target = BlockTarget::open_destructive(path_);
+  SteppingEngine engine;
+  ProbeGrid grid = small_grid();
+  grid.write_shares = {1, 0.5};
+  for (const ProbePoint& point : run(target, engine, grid).points) EXPECT_FALSE(point.burst);
+}
+
+TEST_F(ProbeTest, ABurstThatFailsKeepsItsPoint) {
+  const BlockTarget target = BlockTarget::open(path_);
+  SteppingEngine counting;
+  ProbeGrid grid = small_grid();
+  grid.seconds = 0;
+  (void)run(target, counting, grid);
+  SteppingEngine engine;
+  engine.fail_at = counting.total;  // in the third round
+  const ProbeResult result = run(target, engine, grid);
+  EXPECT_EQ(result.points.size(), 4u);
+  EXPECT_FALSE(result.complete());
+  ASSERT_TRUE(result.points.back().burst);
+  EXPECT_EQ(result.points.back().burst->rounds, 2u);
+}
+
 TEST_F(ProbeTest, RequestsAreAlignedCoverTheTargetAndStayInMemory) {
   const BlockTarget target = BlockTarget::open_destructive(path_);
   SteppingEngine engine;
@@ -146,7 +211,7 @@ TEST_F(ProbeTest, AFailureKeepsThePointsBeforeIt) {
   grid.seconds = 0;  // the least number of requests a point
   (void)run(target, counting, grid);
   SteppingEngine engine;
-  engine.fail_at = counting.total - 2;
+  engine.fail_at = counting.total - 3 * 4 - 2;  // before the three bursts
   const ProbeResult result = run(target, engine, grid);
   EXPECT_EQ(result.points.size(), 3u);
   EXPECT_FALSE(result.complete());
