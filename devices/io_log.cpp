@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "devices/blktrace.hpp"
 #include "devices/commands.hpp"
 #include "devices/real/line_reader.hpp"
 #include "sim/base/files.hpp"
@@ -16,9 +17,7 @@ namespace {
 constexpr std::string_view kFio = "fio version ";
 constexpr std::string_view kFio2 = "fio version 2 iolog";
 constexpr std::string_view kFio3 = "fio version 3 iolog";
-constexpr std::uint64_t kGreatestOffset = std::uint64_t{1} << 62;
 constexpr std::uint64_t kGreatestBytes = std::uint64_t{1} << 40;
-constexpr std::int64_t kGreatestSeconds = 1'000'000;  // a step each
 constexpr std::int64_t kStepNs = 1'000'000'000;
 
 /// The number that a word is, all of it; false where it is none.
@@ -74,16 +73,16 @@ class LogReader {
         " ACTION [OFFSET LENGTH]`, actions add, open, close, read, write, sync, datasync, trim" +
         (timed ? "" : ", wait");
     if (timed)
-      time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestSeconds, allowed);
+      time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestLogSeconds, allowed);
     const std::string_view file = lines_.word();
     const std::string_view action = lines_.word();
     if (action == "add" || action == "open" || action == "close") {
       lines_.end_of_line(allowed);
     } else if (action == "wait" && !timed) {
-      time_ns_ += 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestSeconds, allowed);
+      time_ns_ += 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestLogSeconds, allowed);
     } else if (action == "read" || action == "write") {
       one_target(file);
-      const auto offset = lines_.number<std::uint64_t>(0, kGreatestOffset, allowed);
+      const auto offset = lines_.number<std::uint64_t>(0, kGreatestLogOffset, allowed);
       const auto bytes = lines_.number<std::uint64_t>(1, kGreatestBytes, allowed);
       lines_.end_of_line(allowed);
       add({offset, bytes}, action == "write");
@@ -121,7 +120,7 @@ class LogReader {
       return true;
     }
     constexpr std::uint64_t kSector = 512;
-    const auto sector = lines_.number<std::uint64_t>(0, kGreatestOffset / kSector, kAllowed);
+    const auto sector = lines_.number<std::uint64_t>(0, kGreatestLogOffset / kSector, kAllowed);
     if (lines_.word() != "+") throw lines_.wrong(kAllowed);
     const auto sectors = lines_.number<std::uint64_t>(1, kGreatestBytes / kSector, kAllowed);
     one_target(device);
@@ -136,7 +135,7 @@ class LogReader {
     std::int64_t whole = 0;
     std::int64_t fraction = 0;
     if (point == std::string_view::npos || text.size() - point != 10 ||
-        !read_number(text.substr(0, point), whole) || whole < 0 || whole > kGreatestSeconds ||
+        !read_number(text.substr(0, point), whole) || whole < 0 || whole > kGreatestLogSeconds ||
         !read_number(text.substr(point + 1), fraction) || fraction < 0) {
       throw lines_.wrong(allowed);
     }
@@ -170,6 +169,7 @@ class LogReader {
 
 bool is_io_log(const std::string& file) {
   check_regular_file(file);
+  if (is_blktrace(file)) return true;
   std::ifstream stream(file);
   std::string line;
   if (!stream || !std::getline(stream, line)) return false;
@@ -180,9 +180,12 @@ bool is_io_log(const std::string& file) {
 
 IoLog read_io_log(const std::string& file) {
   check_regular_file(file);
+  if (is_blktrace(file)) return read_blktrace(file);
   std::ifstream stream(file);
   if (!stream) throw UserError({file, ""}, "cannot be read", "an I/O log");
-  return LogReader(stream, file).read();
+  IoLog log = LogReader(stream, file).read();
+  log.files = {file};
+  return log;
 }
 
 Schedule to_schedule(const IoLog& log, const DeviceLimits& limits, const std::string& made_from) {

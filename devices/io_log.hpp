@@ -21,10 +21,16 @@ struct LoggedRequest {
 
 /// Reads and writes that some program once made.
 struct IoLog {
-  std::string format;                   ///< "fio iolog 3", "fio iolog 2", "blkparse"
+  std::string format;                   ///< "fio iolog 3", "fio iolog 2", "blkparse", "blktrace"
   std::vector<LoggedRequest> requests;  ///< at least one; times ascending
   std::size_t left_out = 0;             ///< requests that are neither: trim, sync, flush, discard
+  std::vector<std::string> files;       ///< that were read: of blktrace, one of each processor
 };
+
+/// What a log may say: the greatest offset, and the greatest time since its first request, because
+/// each second is a step.
+constexpr std::uint64_t kGreatestLogOffset = std::uint64_t{1} << 62;
+constexpr std::int64_t kGreatestLogSeconds = 1'000'000;
 
 /// Whether a file looks like one of the formats of read_io_log(), whatever errors it may have.
 [[nodiscard]] bool is_io_log(const std::string& file);
@@ -32,8 +38,9 @@ struct IoLog {
 /// Of one file or device:
 /// - fio's iolog, version 3 (times in microseconds, as fio 3.33 writes them) or 2 (no times but
 ///   those of its waits, so all between two waits are requested at once),
-/// - the text of blkparse in its default format; requests are its events Q (queued).
-/// UserError with the line that is wrong.
+/// - the text of blkparse in its default format; requests are its events Q (queued),
+/// - the binary output of blktrace: read_blktrace().
+/// UserError with the line, or the byte of the record, that is wrong.
 [[nodiscard]] IoLog read_io_log(const std::string& file);
 
 /// A workload of its own times: the pauses between requests are computations, nothing waits for

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -128,7 +129,7 @@ class DeviceReplayTest(ProgramTest):
                 (("time", bad, *model), ("bad.schedule: line 7", "submitted before")),
                 (("time", "none.schedule", *model), ("none.schedule",)),
                 (("time", "garbage", *model),
-                 ("garbage", "schedule", "iolog", "blkparse", "experiment")),
+                 ("garbage", "schedule", "iolog", "blkparse", "blktrace", "experiment")),
                 (("time", "tiny.schedule", "--model-device", "mine"),
                  ("unknown device 'mine'", "./mine.json")),
                 (("time", "tiny.json", "--model-device", "ufs4"), ("did you mean 'ufs40'",)),
@@ -248,6 +249,19 @@ class DeviceReplayTest(ProgramTest):
         result = self.replay("blk.txt", "--target", "log.bin", out="log")
         self.assertEqual(result["requests"], 50)
         self.assertGreaterEqual(result["measured"]["seconds"], 0.48)
+
+        # The same as blktrace's files of two processors (struct blk_io_trace, event Q, read).
+        for cpu in range(2):
+            (self.folder / f"sda.blktrace.{cpu}").write_bytes(b"".join(
+                struct.pack("=IIQQIIIIIHH", 0x65617407, i, i * 10_000_000, i * 8, 4096, 0x110001,
+                            700, 8 << 20, cpu, 0, 0) for i in range(cpu, 50, 2)))
+        for name in ("sda", "sda.blktrace.0", "sda.blktrace.1"):
+            binary = self.succeed("device", "time", name, "--model-device", "emmc51")
+            self.assertEqual(binary.splitlines()[1:], text.splitlines()[1:])
+        with open(self.folder / "sda.blktrace.1", "ab") as file:
+            file.write(b"cut")
+        self.refuses(("device", "time", "sda", "--model-device", "emmc51"),
+                     ("sda.blktrace.1: byte 1200: the file ends after 3",))
 
     def test_fio_replays_the_plan(self):
         if shutil.which("fio") is None:

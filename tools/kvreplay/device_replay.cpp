@@ -47,7 +47,8 @@ struct WorkloadOptions {
     command
         .add_option("SOURCE", source,
                     "An experiment (a file or a name) of one cell; or a schedule of `device "
-                    "schedule`, an iolog of fio (version 2 or 3), the text of blkparse")
+                    "schedule`, an iolog of fio (version 2 or 3), the text of blkparse, the binary "
+                    "files of blktrace")
         ->required()
         ->type_name("");
     command
@@ -133,6 +134,14 @@ Workload from_experiment(const WorkloadOptions& options, const ConfigFolder& con
   return workload;
 }
 
+/// Of one file its hash; of several the hash of each, by name.
+Json sha256_of(const std::vector<std::string>& files) {
+  if (files.size() == 1) return sha256_file(files.front());
+  Json hashes;
+  for (const std::string& file : files) hashes[file] = sha256_file(file);
+  return hashes;
+}
+
 Workload load_workload(const WorkloadOptions& options) {
   const ConfigFolder configs =
       options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
@@ -144,7 +153,7 @@ Workload load_workload(const WorkloadOptions& options) {
     if (is_something_else(options.source, configs)) {
       throw UserError({options.source, ""}, "is nothing that can be timed or replayed",
                       "a schedule of `device schedule`, an iolog of fio (version 2 or 3), the text "
-                      "of blkparse, an experiment");
+                      "of blkparse, the binary files of blktrace, an experiment");
     }
     return from_experiment(options, configs, device);
   }
@@ -158,11 +167,13 @@ Workload load_workload(const WorkloadOptions& options) {
                                     requests.format + " " + options.source);
     workload.left_out = requests.left_out;
     workload.from = {{"log", options.source}, {"format", requests.format}};
+    workload.from["sha256"] = sha256_of(requests.files);
   } else {
     workload.schedule = Schedule::read(options.source);
-    workload.from = {{"schedule", options.source}, {"made_from", workload.schedule.made_from()}};
+    workload.from = {{"schedule", options.source},
+                     {"made_from", workload.schedule.made_from()},
+                     {"sha256", sha256_file(options.source)}};
   }
-  workload.from["sha256"] = sha256_file(options.source);
   if (options.steps > 0) {
     workload.schedule = workload.schedule.first_steps(static_cast<std::size_t>(options.steps));
   }
@@ -435,7 +446,9 @@ void add_device_replay(CLI::App& device) {
     command->footer(
         "Examples:\n"
         "  kvreplay device time kvswap.schedule --model-device ufs40\n"
-        "  kvreplay device time blkparse.txt --model-device emmc51");
+        "  kvreplay device time blkparse.txt --model-device emmc51\n"
+        "  kvreplay device time sda.blktrace.0 --model-device emmc51    # and .1, .2 ... beside "
+        "it");
     command->callback([options] { print_time(*options); });
   }
   CLI::App* command = device.add_subcommand(
