@@ -62,6 +62,9 @@ class Device {
   /// Begins as after long random use of the first `range_bytes`: with the map entries that it would
   /// then hold. Before the first command.
   virtual void settle(std::uint64_t /*range_bytes*/, Random& /*random*/) {}
+  /// Begins as while writes come faster than they are stored: with a full write buffer. After
+  /// settle(), before the first command.
+  virtual void fill_write_buffer() {}
   [[nodiscard]] virtual DeviceLimits limits() const = 0;
   [[nodiscard]] virtual DeviceCounters counters() const = 0;
   /// Energy in nanojoules of all that the device has done, when it has been on for so long; NaN

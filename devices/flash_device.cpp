@@ -44,6 +44,7 @@ class FlashDevice final : public Device, private EventHandler {
   void settle(std::uint64_t range_bytes, Random& random) override {
     if (map_cache_.enabled()) map_cache_.settle(range_bytes, random);
   }
+  void fill_write_buffer() override;
   [[nodiscard]] DeviceLimits limits() const override { return limits_; }
   [[nodiscard]] DeviceCounters counters() const override { return counters_; }
   [[nodiscard]] double energy_nj(SimTime on_ns) const override {
@@ -158,6 +159,8 @@ class FlashDevice final : public Device, private EventHandler {
   const std::uint64_t read_unit_bytes_;
   const SimTime command_latency_;
   const SimTime command_overhead_;
+  const SimTime write_latency_;
+  const SimTime write_overhead_;
   const SimTime read_time_;
   const SimTime program_time_;
   const double channel_mb_s_;
@@ -200,6 +203,12 @@ void check_multiple(const Arguments& arguments, const char* name, const char* di
   }
 }
 
+/// Of a write; 0 in the arguments: as of any command.
+SimTime write_time(const Arguments& arguments, const char* name, const char* otherwise) {
+  const double microseconds = arguments.real(name);
+  return from_us(microseconds > 0 ? microseconds : arguments.real(otherwise));
+}
+
 /// Refuses sizes that do not divide; before anything is computed from them.
 const Arguments& checked(const Arguments& arguments) {
   check_multiple(arguments, "page_bytes", "logical_block_bytes");
@@ -218,6 +227,8 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       read_unit_bytes_(static_cast<std::uint64_t>(arguments.integer("read_unit_bytes"))),
       command_latency_(from_us(arguments.real("command_latency_us"))),
       command_overhead_(from_us(arguments.real("command_overhead_us"))),
+      write_latency_(write_time(arguments, "write_latency_us", "command_latency_us")),
+      write_overhead_(write_time(arguments, "write_overhead_us", "command_overhead_us")),
       read_time_(from_us(arguments.real("read_us"))),
       program_time_(from_us(arguments.real("program_us"))),
       channel_mb_s_(arguments.real("channel_mb_s")),
@@ -268,8 +279,8 @@ void FlashDevice::admit() {
     free_slots_.pop_back();
     slots_[slot].submission = host_queue_.front();
     host_queue_.pop();
-    simulation_.schedule(simulation_.now() + command_latency_, *this,
-                         pack(Stage::kArrived, slot, 0));
+    const SimTime latency = command(slot).write ? write_latency_ : command_latency_;
+    simulation_.schedule(simulation_.now() + latency, *this, pack(Stage::kArrived, slot, 0));
   }
 }
 
@@ -277,7 +288,8 @@ void FlashDevice::on_event(std::uint64_t argument) {
   const auto event = std::bit_cast<Event>(argument);
   switch (event.stage) {
     case Stage::kArrived:
-      controller_.use(command_overhead_, *this, pack(Stage::kDecoded, event.slot, 0));
+      controller_.use(command(event.slot).write ? write_overhead_ : command_overhead_, *this,
+                      pack(Stage::kDecoded, event.slot, 0));
       break;
     case Stage::kDecoded:
       if (command(event.slot).write) {
@@ -419,6 +431,15 @@ void FlashDevice::queue_write(std::uint16_t slot) {
   fill_buffer();
 }
 
+// As if so much had been written in sequence.
+void FlashDevice::fill_write_buffer() {
+  const std::uint64_t unit = partial_writes_.unit_bytes();
+  if (collector_.enabled()) collector_.host_writes(0, (buffer_free_ + unit - 1) / unit);
+  buffer_filled_ += buffer_free_;
+  buffer_free_ = 0;
+  drain_buffer();
+}
+
 // A write takes room page by page and crosses the link as it gets it, so that one larger than the
 // buffer passes, too. What was read from flash for it is in the controller already.
 void FlashDevice::fill_buffer() {
@@ -524,6 +545,10 @@ std::vector<Parameter> parameters() {
                      "host and firmware time of a command that occupies nothing"),
       real_parameter("command_overhead_us", "us", std::nullopt, {0, 1e6},
                      "controller time of a command, one at a time: caps IOPS"),
+      real_parameter("write_latency_us", "us", 0, {0, 1e6},
+                     "command_latency_us of a write; 0: the same"),
+      real_parameter("write_overhead_us", "us", 0, {0, 1e6},
+                     "command_overhead_us of a write; 0: the same"),
       integer_parameter("channels", "", std::nullopt, {1, 256}, "buses to the dies"),
       integer_parameter("dies_per_channel", "", std::nullopt, {1, 256},
                         "NAND dies that share a channel"),

@@ -29,6 +29,7 @@ class ClosedLoop final : public EventHandler {
   Measurement run() {
     Random places(Random::derive(workload_.seed, 1));
     device_->settle(workload_.range_bytes, places);
+    if (workload_.write_buffer_full) device_->fill_write_buffer();
     for (std::uint32_t i = 0; i < workload_.depth; ++i) submit(i);
     simulation_.run();
     return summary();
@@ -43,6 +44,7 @@ class ClosedLoop final : public EventHandler {
       measured_from_ = simulation_.now();
     } else if (completed_ > workload_.depth && completed_ <= to_complete_) {
       latencies_.push_back(simulation_.now() - request.submitted);
+      (request.write ? writes_ : reads_).add(latencies_.back());
       measured_to_ = simulation_.now();
     }
     if (completed_ < to_complete_) submit(argument);
@@ -52,6 +54,19 @@ class ClosedLoop final : public EventHandler {
   struct Request {
     SimTime submitted = 0;
     std::uint64_t commands_left = 0;
+    bool write = false;
+  };
+  struct Latencies {
+    std::uint64_t count = 0;
+    SimTime sum = 0;
+
+    void add(SimTime latency) {
+      ++count;
+      sum += latency;
+    }
+    [[nodiscard]] double mean_us() const {
+      return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count) * 1e-3;
+    }
   };
 
   void submit(std::uint64_t index) {
@@ -62,7 +77,7 @@ class ClosedLoop final : public EventHandler {
     const bool write = random_.uniform() < workload_.write_share;
     commands_.clear();
     to_commands({&extent, 1}, write, limits_, commands_);
-    outstanding_[index] = {simulation_.now(), commands_.size()};
+    outstanding_[index] = {simulation_.now(), commands_.size(), write};
     for (const IoCommand& command : commands_) device_->submit(command, *this, index);
   }
 
@@ -76,6 +91,8 @@ class ClosedLoop final : public EventHandler {
     double sum = 0;
     for (const SimTime latency : latencies_) sum += static_cast<double>(latency);
     result.mean_us = sum / count * 1e-3;
+    result.read_mean_us = reads_.mean_us();
+    result.write_mean_us = writes_.mean_us();
     std::sort(latencies_.begin(), latencies_.end());
     const auto percentile_us = [&](double percent) {
       const double rank = std::ceil(percent / 100 * count);
@@ -105,6 +122,8 @@ class ClosedLoop final : public EventHandler {
   SimTime measured_from_ = 0;
   SimTime measured_to_ = 0;
   std::vector<SimTime> latencies_;
+  Latencies reads_;
+  Latencies writes_;
 };
 
 void require(bool holds, const char* name, const std::string& found, const char* allowed) {

@@ -15,7 +15,8 @@ struct Workload {
   double write_share = 0;                   ///< of the requests, 0 to 1
   std::uint64_t range_bytes = 64ull << 30;  ///< offsets lie below
   std::uint64_t seed = 0;
-  bool sequential = false;  ///< one after the other from 0, and again; else at random
+  bool sequential = false;         ///< one after the other from 0, and again; else at random
+  bool write_buffer_full = false;  ///< at the beginning, as long and fast writes leave it
 };
 
 /// Latency is from submission (the wait in the host included) to the last byte of the request.
@@ -26,6 +27,8 @@ struct Measurement {
   double iops = 0;             ///< requests / seconds
   double mb_s = 0;  ///< requested bytes / seconds / 10^6, whatever the device had to read
   double mean_us = 0;
+  double read_mean_us = 0;   ///< 0 without reads
+  double write_mean_us = 0;  ///< 0 without writes
   double p50_us = 0;
   double p90_us = 0;
   double p99_us = 0;

@@ -24,20 +24,29 @@ def read_model(file):
     rows = table(file, NEEDED, "what `kvreplay device describe --csv` prints")
     points = [{"bytes": int(row["bytes"]), "depth": int(row["depth"]), "iops": float(row["iops"]),
                "mb_s": float(row["mb_s"])} for row in rows]
-    return rows[0]["device"], int(rows[0]["range_bytes"]), points
+    share = float(rows[0].get("write_share") or 0)
+    return rows[0]["device"], int(rows[0]["range_bytes"]), share, points
 
 
-def read_probe(file):
-    """The random reads of a probe, and what was probed."""
+def read_probe(file, share):
+    """The random requests of a probe with this share of writes, and what was probed."""
     try:
         probe = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
         points = [point for point in probe["points"]
-                  if point["pattern"] == "random" and point["write_share"] == 0]
-        return probe["target"]["path"], int(probe["target"]["size_bytes"]), points
+                  if point["pattern"] == "random" and point["write_share"] == share]
+        target = probe["target"]["path"], int(probe["target"]["size_bytes"])
     except OSError as error:
         fail(f"{file}: {error.strerror}; allowed: the JSON of `kvreplay device probe`")
     except (ValueError, KeyError, TypeError):
         fail(f"{file}: is no probe; allowed: the JSON of `kvreplay device probe`")
+    if not points:
+        fail(f"{file}: has no random {requests_text(share)}; allowed: a probe with --mix "
+             f"{100 * share:g}")
+    return *target, points
+
+
+def requests_text(share):
+    return {0: "reads", 1: "writes"}.get(share, f"requests of which {100 * share:g} % are writes")
 
 
 def size_text(size):
@@ -117,14 +126,15 @@ def main():
     arguments = parser.parse_args()
     if str(arguments.csv) == "-" and arguments.out is None:
         fail("--out: found nothing; allowed with standard input: a file")
-    device, described, model = read_model(arguments.csv)
+    device, described, share, model = read_model(arguments.csv)
     probed, probe = None, None
     if arguments.probe:
-        probed, size, probe = read_probe(arguments.probe)
+        probed, size, probe = read_probe(arguments.probe, share)
         if size != described:
             print(f"plot_device.py: warning: the model's requests are spread over {described} bytes, "
                   f"the probe's over {size}: describe --range {size}", file=sys.stderr)
-    title = arguments.title or f"{device}: model, random over {size_text(described)}"
+    title = arguments.title or (f"{device}: model, random {requests_text(share)} over "
+                                f"{size_text(described)}")
     name = arguments.out or arguments.csv.with_name(arguments.csv.name.removesuffix(".csv"))
     try:
         for file in plot_style.save(draw(title, model, probed, probe), name):

@@ -2,22 +2,23 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "devices/calibration/fitted_point.hpp"
 #include "devices/calibration/measured_points.hpp"
-#include "devices/device_config.hpp"
 #include "sim/base/config.hpp"
 #include "sim/base/progress.hpp"
 
 namespace kvreplay {
 
 struct CalibrateOptions {
-  static constexpr std::int64_t kProgressUnits = 101;
+  static constexpr std::int64_t kProgressUnits = 100;
 
-  /// Every k-th point is held out of the fit, counted along the diagonals of the size x depth grid,
-  /// so that no size or depth is lost. 0: none.
+  /// Every k-th point of the reads, and of the writes, is held out of the fit, counted along the
+  /// diagonals of the size x depth grid, so that no size or depth is lost. 0: none.
   std::uint64_t hold_out_every = 5;
   std::string file = {};          ///< of the points, for errors
   std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
@@ -25,37 +26,28 @@ struct CalibrateOptions {
   Progress* progress = nullptr;   ///< of kProgressUnits
 };
 
-/// A point and what the fitted model makes of it.
-struct FittedPoint {
-  MeasuredPoint measured;
-  double iops = 0;
-  double mean_us = 0;
-  bool held_out = false;
-
-  [[nodiscard]] double iops_error() const { return iops / measured.iops - 1; }
-  /// Of points whose latency was told.
-  [[nodiscard]] double latency_error() const { return mean_us / measured.mean_us - 1; }
-};
-
 struct Calibration {
-  ConfigNode config;                     ///< the base with the fitted values
-  std::map<std::string, double> fitted;  ///< parameter -> value
-  std::map<std::string, double> untold;  ///< those that the points do not tell: the base's
-  std::vector<FittedPoint> points;       ///< in the order of the measured ones
-  std::uint64_t evaluations = 0;         ///< models tried
+  ConfigNode config;                             ///< the base with the fitted values
+  std::map<std::string, double> fitted = {};     ///< parameter -> value
+  std::map<std::string, double> untold = {};     ///< those that the points do not tell: the base's
+  std::set<std::string> decided_by_writes = {};  ///< of both
+  std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
+  std::uint64_t evaluations = 0;                 ///< models tried
 };
 
-/// Fits the `flash` model to random reads: latency, overhead and sensing time of a command, rates
-/// of channels and link, channels and dies. Everything else is the base's. A deterministic
-/// coordinate descent from the base on the squared log errors of IOPS and mean latency; a parameter
-/// that no point depends on stays near the base's. UserError when the base is no flash model, or
-/// too few points are left to fit.
+/// Fits the `flash` model to random requests. Reads decide latency, overhead and sensing time of a
+/// command, rates of channels and link, channels and dies; with these held, writes decide latency
+/// and overhead of a write, write buffer and program time (that of the write booster where the base
+/// has one, too). Everything else is the base's. A deterministic descent from several starts on the
+/// squared log errors of IOPS and mean latency; a parameter that no point depends on stays the
+/// base's. UserError when the base is no flash model, or too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 
-/// The preset as JSON: fitted values with `source`, the others with the base's, marked as such.
+/// The preset as JSON: fitted values with "calibrated from the random writes of MEASUREMENT" as
+/// `source`, the others with the base's, marked as such.
 [[nodiscard]] std::string preset_json(const Calibration& calibration, const ConfigNode& base,
                                       const std::string& name, const std::string& title,
-                                      const std::string& notes, const std::string& source);
+                                      const std::string& notes, const std::string& measurement);
 
 }  // namespace kvreplay

@@ -29,6 +29,15 @@ double number(const ConfigNode& node, double most = 1e15) {
   return found;
 }
 
+double above_zero(const ConfigNode& node, double most = 1e15) {
+  const double found = number(node, most);
+  if (found <= 0) {
+    throw UserError(node.place(), "found " + to_text(Value(found)),
+                    "above 0, at most " + to_text(Value(most)));
+  }
+  return found;
+}
+
 std::uint64_t positive(const ConfigNode& node, double maximum) {
   const double found = number(node);
   if (found < 1 || found > maximum || found != std::floor(found)) {
@@ -41,6 +50,7 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
 constexpr double kMostBytes = 1 << 30;
 constexpr double kMostDepth = 65535;
 constexpr double kMostIops = 1e9;
+constexpr double kMostRequests = 1e15;
 
 /// "4k", "1M", "512": fio's K, M and G are powers of 1024 by default. Nothing for lists and ranges.
 std::optional<std::uint64_t> fio_size(const std::string& text) {
@@ -60,23 +70,25 @@ std::optional<std::uint64_t> fio_size(const std::string& text) {
   return std::nullopt;
 }
 
-/// In a closed loop, rate x latency = outstanding requests (Little). A latency that is far from it
-/// was not measured from submission to completion; fio's own with SQPOLL on few processors is.
-bool obeys_little(const MeasuredPoint& point) {
+/// In a closed loop, rate x latency = outstanding requests (Little). Where they are far apart, one
+/// of the three is not what it says, and nothing tells which: a limit on the rate or an engine that
+/// submits less leaves fewer outstanding; fio with SQPOLL on few processors reports latencies of
+/// more than there can be. Such a point is no evidence.
+void take(MeasuredPoints& found, const MeasuredPoint& point) {
+  constexpr double kFactor = 1.5;
   const double outstanding = point.iops * point.mean_us * 1e-6;
-  return outstanding > point.depth / 1.5 && outstanding < point.depth * 1.5;
-}
-
-std::string label(const MeasuredPoint& point) {
-  return std::to_string(point.bytes) + " bytes at depth " + std::to_string(point.depth);
-}
-
-void take(MeasuredPoints& found, MeasuredPoint point) {
-  if (!obeys_little(point)) {
-    found.notes.push_back(label(point) + ": its latency does not fit its rate and is left out");
-    point.mean_us = 0;
+  if (outstanding > point.depth / kFactor && outstanding < point.depth * kFactor) {
+    found.points.push_back(point);
+    return;
   }
-  found.points.push_back(point);
+  const auto text = [](double value) { return to_text(Value(std::round(value * 100) / 100)); };
+  const std::string kind = point.write_share == 0   ? "reads"
+                           : point.write_share == 1 ? "writes"
+                                                    : "mix";
+  found.notes.push_back(kind + " of " + std::to_string(point.bytes) + " bytes at depth " +
+                        std::to_string(point.depth) + " left out: " + text(point.iops) +
+                        " IOPS of " + text(point.mean_us) + " us are " + text(outstanding) +
+                        " outstanding requests");
 }
 
 MeasuredPoints from_probe(const ConfigNode& root) {
@@ -89,19 +101,23 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   }
   std::size_t others = 0;
   for (const ConfigNode& node : root.at("points").items()) {
-    if (node.at("pattern").text() != "random" || number(node.at("write_share")) > 0) {
+    if (node.at("pattern").text() != "random") {
       ++others;
       continue;
     }
-    take(found, {.bytes = positive(node.at("bytes"), kMostBytes),
-                 .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMostDepth)),
-                 .range_bytes = range,
-                 .iops = number(node.at("iops"), kMostIops),
-                 .mean_us = number(node.at("mean_us"))});
+    MeasuredPoint point{.bytes = positive(node.at("bytes"), kMostBytes),
+                        .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMostDepth)),
+                        .range_bytes = range,
+                        .iops = above_zero(node.at("iops"), kMostIops),
+                        .mean_us = above_zero(node.at("mean_us")),
+                        .write_share = number(node.at("write_share"), 1)};
+    if (point.write_share > 0) point.requests = positive(node.at("requests"), kMostRequests);
+    if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
+    if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
+    take(found, point);
   }
   if (others > 0) {
-    found.notes.push_back(std::to_string(others) +
-                          " points with writes or in sequence are not fitted");
+    found.notes.push_back(std::to_string(others) + " points in sequence are left out");
   }
   return found;
 }
@@ -113,6 +129,23 @@ std::optional<std::string> fio_option(const ConfigNode& root, const ConfigNode& 
     if (node.has(section) && node.at(section).has(name)) return node.at(section).at(name).text();
   }
   return std::nullopt;
+}
+
+/// Share of writes of a job's random requests; nothing for other jobs.
+std::optional<double> fio_write_share(const ConfigNode& root, const ConfigNode& job) {
+  const std::string pattern = fio_option(root, job, "rw").value_or("read");
+  if (pattern == "randread") return 0;
+  if (pattern == "randwrite") return 1;
+  if (pattern != "randrw") return std::nullopt;
+  for (const char* name : {"rwmixwrite", "rwmixread"}) {
+    const std::optional<std::string> text = fio_option(root, job, name);
+    if (!text) continue;
+    int percent = 0;
+    const auto [rest, code] = std::from_chars(text->data(), text->data() + text->size(), percent);
+    if (code != std::errc() || *rest != '\0' || percent < 0 || percent > 100) return std::nullopt;
+    return (std::string(name) == "rwmixwrite" ? percent : 100 - percent) / 100.0;
+  }
+  return 0.5;  // fio's default
 }
 
 MeasuredPoints from_fio(const ConfigNode& root) {
@@ -130,14 +163,13 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     const std::optional<std::uint64_t> bytes = fio_size(option("bs", "4k"));
     const std::optional<std::uint64_t> iodepth = fio_size(option("iodepth", "1"));
     const std::optional<std::uint64_t> jobs = fio_size(option("numjobs", "1"));
-    if (option("rw", "read") != "randread" || !bytes || !iodepth || !jobs) {
-      found.notes.push_back(name + ": not random reads of one size, and not fitted");
+    const std::optional<double> write_share = fio_write_share(root, job);
+    if (!write_share || !bytes || !iodepth || !jobs) {
+      found.notes.push_back(name + ": not random requests of one size, and left out");
       continue;
     }
     if (*jobs > 1 && !fio_option(root, job, "group_reporting")) {
-      found.notes.push_back(name +
-                            ": one of several at a time, and not fitted; use "
-                            "group_reporting");
+      found.notes.push_back(name + ": one of several at a time, and left out; use group_reporting");
       continue;
     }
     if (option("direct", "0") != "1") {
@@ -147,13 +179,23 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     const std::string engine = option("ioengine", "psync");
     const bool one_at_a_time = engine == "sync" || engine == "psync" || engine == "vsync" ||
                                engine == "pvsync" || engine == "pvsync2" || engine == "mmap";
-    const ConfigNode read = job.at("read");
+    MeasuredPoint point{.bytes = *bytes,
+                        .depth = static_cast<std::uint32_t>(*jobs * (one_at_a_time ? 1 : *iodepth)),
+                        .range_bytes = fio_size(option("size", "")).value_or(0),
+                        .write_share = *write_share};
     // lat_ns runs from submission on; clat_ns leaves the submission out.
-    take(found, {.bytes = *bytes,
-                 .depth = static_cast<std::uint32_t>(*jobs * (one_at_a_time ? 1 : *iodepth)),
-                 .range_bytes = fio_size(option("size", "")).value_or(0),
-                 .iops = number(read.at("iops"), kMostIops),
-                 .mean_us = number(read.at("lat_ns").at("mean")) * 1e-3});
+    const auto add = [&](const char* direction) {
+      const ConfigNode node = job.at(direction);
+      const double iops = above_zero(node.at("iops"), kMostIops);
+      const double mean_us = above_zero(node.at("lat_ns").at("mean")) * 1e-3;
+      if (*write_share > 0) point.requests += positive(node.at("total_ios"), kMostRequests);
+      point.mean_us += (mean_us - point.mean_us) * (iops / (point.iops + iops));
+      point.iops += iops;
+      return mean_us;
+    };
+    if (*write_share < 1) point.read_us = add("read");
+    if (*write_share > 0) point.write_us = add("write");
+    take(found, point);
   }
   return found;
 }
@@ -178,16 +220,16 @@ MeasuredPoints parse_measured_points(const std::string& text, const std::string&
     throw UserError({file, ""}, "is no measurement",
                     "the JSON of `kvreplay device probe` or of fio --output-format=json");
   }
-  std::erase_if(found.points, [](const MeasuredPoint& point) { return point.iops <= 0; });
   if (found.points.empty()) {
     throw UserError({file, ""},
-                    "has no point of random reads" +
+                    "has no point of random requests that can be used" +
                         (found.notes.empty() ? "" : " (" + found.notes.front() + ")"),
-                    "random reads of at least one size and depth");
+                    "random reads or writes of at least one size and depth");
   }
   std::stable_sort(found.points.begin(), found.points.end(),
                    [](const MeasuredPoint& a, const MeasuredPoint& b) {
-                     return std::tie(a.bytes, a.depth) < std::tie(b.bytes, b.depth);
+                     return std::tie(a.write_share, a.bytes, a.depth) <
+                            std::tie(b.write_share, b.bytes, b.depth);
                    });
   return found;
 }

@@ -6,25 +6,30 @@
 
 namespace kvreplay {
 
-/// What a device did in a closed loop of random reads.
+/// What a device did in a closed loop of random requests.
 struct MeasuredPoint {
   std::uint64_t bytes = 0;        ///< a request
   std::uint32_t depth = 0;        ///< outstanding requests
   std::uint64_t range_bytes = 0;  ///< that the requests were spread over; 0: not told
   double iops = 0;
-  double mean_us = 0;  ///< from submission to completion; 0: not told, or not to be believed
+  double mean_us = 0;          ///< from submission to completion
+  double write_share = 0;      ///< of the requests: 0 reads, 1 writes, else a mix
+  std::uint64_t requests = 0;  ///< that were measured; told of points with writes
+  double read_us = 0;          ///< mean of the reads; 0: not told apart
+  double write_us = 0;         ///< mean of the writes; 0: not told apart
 };
 
-/// The points of a measurement that a model can be fitted to.
+/// The points of a measurement that a model can be compared with.
 struct MeasuredPoints {
   std::string source;                 ///< "kvreplay probe of /data/x", "fio-3.33"
-  std::vector<MeasuredPoint> points;  ///< by bytes, then depth
+  std::vector<MeasuredPoint> points;  ///< by write share, then bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
   std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
 };
 
-/// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random reads alone.
-/// UserError when it is neither, or holds no such point.
+/// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random requests
+/// alone. A point whose rate, latency and depth contradict each other is left out. UserError when
+/// it is neither, holds no point that can be used, or a number that none can be.
 [[nodiscard]] MeasuredPoints load_measured_points(const std::string& file);
 [[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text,
                                                    const std::string& file);

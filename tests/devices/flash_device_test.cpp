@@ -181,6 +181,38 @@ TEST(FlashModel, TheBufferAbsorbsWritesUntilTheProgramRateBinds) {
   expect_close("writes through a small buffer, MB/s", large.mb_s, 32768 / cycle, 0.02);
 }
 
+TEST(FlashModel, AWriteMayHaveItsOwnLatencyAndOverhead) {
+  const Overrides overrides{{"write_latency_us", "70"}, {"write_overhead_us", "11"}};
+  const auto run = [&](double write_share, std::uint32_t depth) {
+    return measure(flash(overrides),
+                   {.bytes = 4096, .depth = depth, .requests = 200, .write_share = write_share});
+  };
+  expect_close("write, us", run(1, 1).mean_us, 70 + 11 + 4096 / 4000.0);
+  expect_close("writes, IOPS", run(1, 32).iops, 1e6 / 11);
+  EXPECT_DOUBLE_EQ(run(0, 1).mean_us, measure(flash(), {.bytes = 4096, .requests = 200}).mean_us);
+  const Measurement mix = run(0.5, 1);
+  EXPECT_GT(mix.read_mean_us, run(0, 1).mean_us);  // some wait for a program
+  EXPECT_DOUBLE_EQ(mix.write_mean_us, run(1, 1).mean_us);
+}
+
+TEST(FlashModel, AFullWriteBufferBeginsAsItGoesOn) {
+  // So few writes would all find room in an empty one.
+  Workload workload{.bytes = 1 << 16, .depth = 16, .requests = 256, .write_share = 1};
+  const Overrides large{{"write_buffer_bytes", "67108864"}};
+  const double program_rate = 8 * 2 * 16384 / 400.0;
+  EXPECT_GT(measure(flash(large), workload).mb_s, 3 * program_rate);
+  workload.write_buffer_full = true;
+  expect_close("writes, MB/s", measure(flash(large), workload).mb_s, program_rate, 0.03);
+  // Writes that are slower than the dies find room again.
+  workload.depth = 1;
+  expect_close("slow writes, us", measure(flash({{"write_latency_us", "5000"}}), workload).mean_us,
+               5000 + 2 + 65536 / 4000.0);
+  // The books of a garbage collector are kept.
+  EXPECT_GT(
+      measure(flash({{"gc_capacity_bytes", "67108864"}, {"gc_block_stripes", "4"}}), workload).iops,
+      0);
+}
+
 TEST(FlashModel, AHalfDuplexLinkIsShared) {
   const Overrides overrides{{"link_mb_s", "100"}, {"program_us", "10"}};
   const auto mixed = [](const DeviceSpec& spec) {

@@ -144,11 +144,43 @@ class DeviceTest(ProgramTest):
         self.need_direct_io()
         self.probe(self.target, "--size", "8K,32K,128K", "--depth", "1,4,16")
         table = self.succeed("device", "calibrate", "probe.json", "--out", "mine.json")
-        self.assertIn("Held out of the fit", table)
+        self.assertIn("Reads, held out", table)
         preset = json.loads((self.folder / "mine.json").read_text())
         self.assertEqual(preset["name"], "mine")
         self.assertIn("calibrated from probe.json", preset["read_us"]["source"])
         self.succeed("device", "describe", "./mine.json", "--size", "4K", "--depth", "1")
+
+    def test_calibrate_fits_writes_and_predicts_mixes(self):
+        self.need_direct_io()
+        self.probe(self.folder / "new.bin", "--create", "8M", "--size", "8K,32K,128K", "--depth",
+                   "1,4,16", "--mix", "0,30,100")
+        table = self.succeed("device", "calibrate", "probe.json", "--out", "written.json")
+        for part in ("Reads, fitted", "Reads, held out", "Writes, fitted", "Writes, held out",
+                     "Mixes, predicted", "Error of IOPS: writes fitted"):
+            self.assertIn(part, table)
+        preset = json.loads((self.folder / "written.json").read_text())
+        self.assertRegex(preset["notes"], "reads and writes.*reads fitted.*held out.*writes fitted"
+                                          ".*held out.*mixes predicted.*9 points")
+        told = "calibrated from|not told by"
+        self.assertRegex(preset["program_us"]["source"], f"({told}) the random writes of probe")
+        rows = list(csv.DictReader(io.StringIO(
+            self.succeed("device", "calibrate", "probe.json", "--out", "again.json", "--csv"))))
+        self.assertEqual([row["kind"] for row in rows],
+                         9 * ["reads"] + 9 * ["writes"] + 9 * ["mixes"])
+        self.assertTrue(all((row["use"] == "predicted") == (row["kind"] == "mixes") for row in rows))
+        self.assertTrue(all(float(row["model_iops"]) > 0 for row in rows))
+        self.assertEqual(preset["program_us"], json.loads(
+            (self.folder / "again.json").read_text())["program_us"])
+        # Drawn over what the model makes of the same mix.
+        for percent, drawn in (("100", True), ("30", True), ("50", False)):
+            (self.folder / "model.csv").write_text(self.succeed(
+                "device", "describe", "./written.json", "--size", "8K,128K", "--depth", "1,16",
+                "--range", "8M", "--mix", percent, "--csv"))
+            result = subprocess.run([SOURCE / "tools/plot_device.py", "model.csv", "--probe",
+                                     "probe.json", "--out", f"{percent}.png"], cwd=self.folder,
+                                    capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 0 if drawn else 2, result.stderr)
+            self.assertEqual((self.folder / f"{percent}.png").exists(), drawn)
 
     def test_calibrate_names_a_bad_measurement(self):
         (self.folder / "bad.json").write_text("{}")
@@ -156,6 +188,15 @@ class DeviceTest(ProgramTest):
                      ("bad.json", "is no measurement"))
         self.refuses(("device", "calibrate", SOURCE / "configs/devices/ufs40.json", "--out",
                       "x.json"), ("ufs40.json", "is no measurement"))
+        point = {"pattern": "random", "write_share": 1, "bytes": 4096, "depth": 1, "iops": 10000,
+                 "requests": 100, "mean_us": 100}
+        for key, value in (("iops", 0), ("iops", -1), ("iops", float("nan")), ("mean_us", 0),
+                           ("requests", 0), ("write_share", 2), ("bytes", None)):
+            bad = {"format": "kvreplay probe 1", "target": {"path": "/x", "size_bytes": 1 << 30},
+                   "points": [point, {**point, key: value}]}
+            (self.folder / "bad.json").write_text(json.dumps(bad))
+            self.refuses(("device", "calibrate", "bad.json", "--out", "x.json"),
+                         ("bad.json", "valid JSON" if value != value else f"/points/1/{key}"))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class QemuGuestTest(ProgramTest):
         for place in places:
             table = self.succeed("device", "calibrate", f"{place}.json", "--base", "ufs40", "--out",
                                  f"{place}_model.json")
-            self.assertIn("Held out of the fit", table)
+            self.assertIn("Reads, held out", table)
             print(f"\n{place}:{table}")
         (self.folder / "guest_experiment.json").write_text(json.dumps(EXPERIMENT))
         for system in ("kvswap", "flexgen"):

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -24,46 +26,150 @@ struct CalibrateCommand {
   std::string base = "nvme_jetson";
   std::string out;
   std::uint64_t hold_out_every = CalibrateOptions{}.hold_out_every;
+  bool csv = false;
   std::string configs = ConfigFolder::standard().folder();
 };
 
-/// Median and greatest of the absolute errors, in percent.
-struct ErrorSummary {
-  std::size_t points = 0;
-  double median = 0;
-  double greatest = 0;
-};
+enum class Kind { kReads, kWrites, kMixes };
+constexpr std::array kKinds{Kind::kReads, Kind::kWrites, Kind::kMixes};
+constexpr std::array kUses{PointUse::kFitted, PointUse::kHeldOut, PointUse::kPredicted};
 
-ErrorSummary error_summary(const Calibration& calibration, bool held_out) {
-  std::vector<double> errors;
+const char* to_text(Kind kind) {
+  return kind == Kind::kReads ? "reads" : kind == Kind::kWrites ? "writes" : "mixes";
+}
+const char* to_text(PointUse use) {
+  return use == PointUse::kFitted ? "fitted" : use == PointUse::kHeldOut ? "held out" : "predicted";
+}
+
+std::vector<FittedPoint> points_of(const Calibration& calibration, Kind kind, PointUse use) {
+  std::vector<FittedPoint> points;
   for (const FittedPoint& point : calibration.points) {
-    if (point.held_out == held_out) errors.push_back(100 * std::abs(point.iops_error()));
+    const double share = point.measured.write_share;
+    const Kind its = share == 0 ? Kind::kReads : share == 1 ? Kind::kWrites : Kind::kMixes;
+    if (its == kind && point.use == use) points.push_back(point);
   }
-  if (errors.empty()) return {};
+  return points;
+}
+
+bool has(const Calibration& calibration, Kind kind, PointUse use) {
+  return !points_of(calibration, kind, use).empty();
+}
+
+/// Median and greatest of the absolute errors, in percent.
+std::string error_text(const std::vector<FittedPoint>& points) {
+  std::vector<double> errors;
+  for (const FittedPoint& point : points) errors.push_back(100 * std::abs(point.iops_error()));
   std::sort(errors.begin(), errors.end());
-  return {errors.size(), errors[errors.size() / 2], errors.back()};
+  std::array<char, 100> text{};
+  std::snprintf(text.data(), text.size(), "median %.1f %%, greatest %.1f %% of %zu points",
+                errors[errors.size() / 2], errors.back(), errors.size());
+  return text.data();
 }
 
-std::string to_text(const ErrorSummary& summary) {
-  char text[100];
-  std::snprintf(text, sizeof text, "median %.1f %%, greatest %.1f %% of %zu points", summary.median,
-                summary.greatest, summary.points);
-  return text;
+/// Errors of the kinds that were measured; reads alone are not named.
+std::vector<std::string> error_texts(const Calibration& calibration) {
+  std::vector<std::string> texts;
+  for (const Kind kind : kKinds) {
+    std::string text;
+    for (const PointUse use : kUses) {
+      const std::vector<FittedPoint> points = points_of(calibration, kind, use);
+      if (points.empty()) continue;
+      text += (text.empty() ? "" : ", ") + std::string(to_text(use)) + " " + error_text(points);
+    }
+    if (!text.empty()) texts.push_back(std::string(to_text(kind)) + " " + text);
+  }
+  if (texts.size() == 1 && has(calibration, Kind::kReads, PointUse::kFitted)) {
+    texts.front().erase(0, std::string("reads ").size());
+  }
+  return texts;
 }
 
-void print_points(const Calibration& calibration, bool held_out) {
-  std::printf("\n%s\n%8s %6s %11s %11s %8s %11s %11s %8s\n",
-              held_out ? "Held out of the fit" : "Fitted", "size", "depth", "IOPS", "model",
-              "error", "mean us", "model", "error");
-  for (const FittedPoint& point : calibration.points) {
-    if (point.held_out != held_out) continue;
-    std::printf("%8s %6u %11.0f %11.0f %+7.1f%%", size_text(point.measured.bytes).c_str(),
-                point.measured.depth, point.measured.iops, point.iops, 100 * point.iops_error());
-    if (point.measured.mean_us > 0) {
-      std::printf(" %11.1f %11.1f %+7.1f%%", point.measured.mean_us, point.mean_us,
-                  100 * point.latency_error());
+std::string notes_of(const Calibration& calibration, const std::string& base) {
+  const bool reads = has(calibration, Kind::kReads, PointUse::kFitted);
+  const bool writes = has(calibration, Kind::kWrites, PointUse::kFitted);
+  return std::string("Fitted to random ") + (reads ? "reads" : "") +
+         (reads && writes ? " and " : "") + (writes ? "writes" : "") + " from " + base +
+         ". Error of IOPS: " + join(error_texts(calibration), "; ") +
+         (writes ? "." : ". Writes are not fitted.");
+}
+
+void print_cell(double measured, double model) {
+  if (measured > 0) {
+    std::printf(" %11.1f %11.1f %+7.1f%%", measured, model, 100 * (model / measured - 1));
+  } else {
+    std::printf(" %11s %11.1f %8s", "", model, "");
+  }
+}
+
+void print_points(const Calibration& calibration, Kind kind, PointUse use) {
+  const std::vector<FittedPoint> points = points_of(calibration, kind, use);
+  if (points.empty()) return;
+  const bool mixes = kind == Kind::kMixes;
+  std::string title = std::string(to_text(kind)) + ", " + to_text(use);
+  title.front() = static_cast<char>(std::toupper(title.front()));
+  std::printf("\n%s\n%8s %6s", title.c_str(), "size", "depth");
+  if (mixes) std::printf(" %8s", "writes %");
+  std::printf(" %11s %11s %8s", "IOPS", "model", "error");
+  const auto head = [](const char* latency) {
+    std::printf(" %11s %11s %8s", latency, "model", "error");
+  };
+  head(mixes ? "read us" : "mean us");
+  if (mixes) head("write us");
+  std::printf("\n");
+  for (const FittedPoint& point : points) {
+    const MeasuredPoint& measured = point.measured;
+    std::printf("%8s %6u", size_text(measured.bytes).c_str(), measured.depth);
+    if (mixes) std::printf(" %8g", 100 * measured.write_share);
+    std::printf(" %11.0f %11.0f %+7.1f%%", measured.iops, point.iops, 100 * point.iops_error());
+    if (mixes) {
+      print_cell(measured.read_us, point.read_us);
+      print_cell(measured.write_us, point.write_us);
+    } else {
+      print_cell(measured.mean_us, point.mean_us);
     }
     std::printf("\n");
+  }
+}
+
+void print_csv(const Calibration& calibration) {
+  std::printf(
+      "kind,use,write_share,bytes,depth,iops,model_iops,mean_us,model_mean_us,read_us,"
+      "model_read_us,write_us,model_write_us\n");
+  for (const Kind kind : kKinds) {
+    for (const PointUse use : kUses) {
+      for (const FittedPoint& point : points_of(calibration, kind, use)) {
+        const MeasuredPoint& measured = point.measured;
+        std::printf("%s,%s,%g,%llu,%u,%.1f,%.1f,%.3f,%.3f", to_text(kind), to_text(use),
+                    measured.write_share, static_cast<unsigned long long>(measured.bytes),
+                    measured.depth, measured.iops, point.iops, measured.mean_us, point.mean_us);
+        for (const auto& [found, model] :
+             {std::pair{measured.read_us, point.read_us}, {measured.write_us, point.write_us}}) {
+          // Empty where there is no such request, or it was not told apart.
+          for (const double value : {found, model}) {
+            std::printf(",");
+            if (value > 0) std::printf("%.3f", value);
+          }
+        }
+        std::printf("\n");
+      }
+    }
+  }
+}
+
+void print_report(const Calibration& calibration) {
+  for (const Kind kind : kKinds) {
+    for (const PointUse use : kUses) print_points(calibration, kind, use);
+  }
+  std::printf("\n");
+  for (const std::string& text : error_texts(calibration)) {
+    std::printf("Error of IOPS: %s\n", text.c_str());
+  }
+  for (const auto& [parameter, value] : calibration.fitted) {
+    std::printf("%-20s %10g%s\n", parameter.c_str(), value,
+                calibration.decided_by_writes.contains(parameter) ? "  by the writes" : "");
+  }
+  for (const auto& [parameter, value] : calibration.untold) {
+    std::printf("%-20s %10g  the base's: these points do not tell it\n", parameter.c_str(), value);
   }
 }
 
@@ -84,30 +190,21 @@ void run_calibrate(const CalibrateCommand& options) {
                                              .threads = processor_count(),
                                              .progress = &*progress});
   progress.reset();
+  if (has(calibration, Kind::kWrites, PointUse::kPredicted)) {
+    std::cerr << "kvreplay: the points of writes are too few to be fitted, and only predicted\n";
+  }
 
-  const ErrorSummary fit = error_summary(calibration, false);
-  const ErrorSummary held_out = error_summary(calibration, true);
   const std::string name = std::filesystem::path(options.out).stem().string();
   const std::string file = std::filesystem::path(options.measurement).filename().string();
-  const std::string from = file + " (" + measured.source + ", sha256 " +
-                           sha256_file(options.measurement).substr(0, 12) + ")";
-  std::string notes =
-      "Fitted to random reads from " + options.base + ". Error of IOPS: fitted " + to_text(fit);
-  if (held_out.points > 0) notes += ", held out " + to_text(held_out);
-  notes += ". Writes are not fitted.";
-  write_text_file(options.out, preset_json(calibration, base, name, "calibrated from " + file,
-                                           notes, "calibrated from " + from));
-
-  print_points(calibration, false);
-  if (held_out.points > 0) print_points(calibration, true);
-  std::printf("\nError of IOPS: fitted %s", to_text(fit).c_str());
-  if (held_out.points > 0) std::printf("; held out %s", to_text(held_out).c_str());
-  std::printf("\n");
-  for (const auto& [parameter, value] : calibration.fitted) {
-    std::printf("%-20s %10g\n", parameter.c_str(), value);
-  }
-  for (const auto& [parameter, value] : calibration.untold) {
-    std::printf("%-20s %10g  the base's: these points do not tell it\n", parameter.c_str(), value);
+  write_text_file(options.out,
+                  preset_json(calibration, base, name, "calibrated from " + file,
+                              notes_of(calibration, options.base),
+                              file + " (" + measured.source + ", sha256 " +
+                                  sha256_file(options.measurement).substr(0, 12) + ")"));
+  if (options.csv) {
+    print_csv(calibration);
+  } else {
+    print_report(calibration);
   }
   std::cerr << "kvreplay: wrote " << options.out << " (" << calibration.evaluations
             << " models tried)\n";
@@ -117,7 +214,7 @@ void run_calibrate(const CalibrateCommand& options) {
 
 void add_device_calibrate(CLI::App& device) {
   CLI::App* command = device.add_subcommand(
-      "calibrate", "Fit a device model to the random reads of a probe or of fio");
+      "calibrate", "Fit a device model to the random reads and writes of a probe or of fio");
   auto options = std::make_shared<CalibrateCommand>();
   command
       ->add_option("MEASUREMENT", options->measurement,
@@ -135,13 +232,19 @@ void add_device_calibrate(CLI::App& device) {
       ->capture_default_str();
   command
       ->add_option("--hold-out", options->hold_out_every,
-                   "Keep every N-th point out of the fit, to judge it by; 0: none")
+                   "Keep every N-th point of the reads, and of the writes, out of the fit, to "
+                   "judge it by; 0: none")
       ->type_name("N")
       ->check(in_range(0, 1000))
       ->capture_default_str();
+  command->add_flag("--csv", options->csv, "Print one row a point in place of the tables");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(
-      "Example:\n"
+      "Reads decide what reads depend on; with that held, writes decide the times of a write. "
+      "Mixes "
+      "of both are predicted, never fitted. Requests in sequence are left out.\n"
+      "Examples:\n"
+      "  kvreplay device probe /data/test.bin --create 2G --mix 0,30,100 --out probe.json\n"
       "  kvreplay device calibrate probe.json --base ufs40 --out configs/devices/my_phone.json");
   command->callback([options] { run_calibrate(*options); });
 }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "devices/measure.hpp"
@@ -23,15 +24,26 @@ using ::testing::HasSubstr;
 /// Synthetic: what the model itself does, with other random places than the fit uses.
 std::vector<MeasuredPoint> synthetic(const DeviceSpec& truth,
                                      const std::vector<std::uint64_t>& sizes,
-                                     const std::vector<std::uint32_t>& depths) {
+                                     const std::vector<std::uint32_t>& depths,
+                                     double write_share = 0, std::uint64_t requests = 1500) {
   std::vector<MeasuredPoint> points;
   for (const std::uint64_t bytes : sizes) {
     for (const std::uint32_t depth : depths) {
-      const Measurement m =
-          measure(truth, {.bytes = bytes, .depth = depth, .requests = 1500, .seed = 99});
-      points.push_back({bytes, depth, 0, m.iops, m.mean_us});
+      const Measurement m = measure(truth, {.bytes = bytes,
+                                            .depth = depth,
+                                            .requests = requests,
+                                            .write_share = write_share,
+                                            .seed = 99});
+      points.push_back({bytes, depth, 0, m.iops, m.mean_us, write_share, m.requests, m.read_mean_us,
+                        m.write_mean_us});
     }
   }
+  return points;
+}
+
+std::vector<MeasuredPoint> together(std::vector<MeasuredPoint> points,
+                                    const std::vector<MeasuredPoint>& others) {
+  points.insert(points.end(), others.begin(), others.end());
   return points;
 }
 
@@ -61,7 +73,7 @@ TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
 
   int held_out = 0;
   for (const FittedPoint& point : calibration.points) {
-    held_out += point.held_out ? 1 : 0;
+    held_out += point.use == PointUse::kHeldOut ? 1 : 0;
     EXPECT_NEAR(point.iops_error(), 0, 0.03)
         << point.measured.bytes << " bytes, depth " << point.measured.depth;
     EXPECT_NEAR(point.latency_error(), 0, 0.03);
@@ -156,9 +168,8 @@ TEST(Calibrate, ThePresetIsTheSameOnAnyThreadsLoadsAndSaysWhereEveryNumberIsFrom
     return calibrate(base, few_points(), {.hold_out_every = 4, .threads = threads});
   };
   const Calibration calibration = fit(1);
-  const std::string text =
-      preset_json(calibration, base, "mine", "title", "notes", "calibrated from m.json");
-  EXPECT_EQ(text, preset_json(fit(3), base, "mine", "title", "notes", "calibrated from m.json"));
+  const std::string text = preset_json(calibration, base, "mine", "title", "notes", "m.json");
+  EXPECT_EQ(text, preset_json(fit(3), base, "mine", "title", "notes", "m.json"));
 
   const DeviceSpec spec = DeviceSpec::parse(ConfigNode::parse(text, "mine.json"));
   EXPECT_EQ(spec.name, "mine");
@@ -176,7 +187,7 @@ TEST(Calibrate, ThePresetIsTheSameOnAnyThreadsLoadsAndSaysWhereEveryNumberIsFrom
   std::set<std::uint64_t> sizes;
   std::set<std::uint32_t> depths;
   for (const FittedPoint& point : calibration.points) {
-    if (!point.held_out) continue;
+    if (point.use != PointUse::kHeldOut) continue;
     sizes.insert(point.measured.bytes);
     depths.insert(point.measured.depth);
   }
@@ -184,10 +195,136 @@ TEST(Calibrate, ThePresetIsTheSameOnAnyThreadsLoadsAndSaysWhereEveryNumberIsFrom
   EXPECT_EQ(depths.size(), 2u);
 }
 
+const std::vector<std::uint64_t> kSizes{4 << 10, 16 << 10, 64 << 10, 256 << 10};
+const std::vector<std::uint32_t> kDepths{1, 4, 16, 32};
+/// The controller limits small writes, the dies large ones; 8 dies of 32 KiB in 1 ms: 262 MB/s.
+const test::Overrides kSlowWrites{{"write_latency_us", "90"},
+                                  {"write_overhead_us", "25"},
+                                  {"program_us", "1000"},
+                                  {"write_buffer_bytes", "2097152"}};
+
+TEST(Calibrate, RecoversWrites) {
+  const DeviceSpec truth = flash(kSlowWrites);
+  const std::vector<MeasuredPoint> reads = synthetic(truth, kSizes, kDepths);
+  const std::vector<MeasuredPoint> mixes = synthetic(truth, kSizes, kDepths, 0.3);
+  const std::vector<MeasuredPoint> writes = synthetic(truth, kSizes, kDepths, 1);
+  const Calibration calibration =
+      calibrate(flash_config({}), together(together(reads, mixes), writes), {.threads = 2});
+  print(calibration);
+  const auto& fitted = calibration.fitted;
+  EXPECT_NEAR(fitted.at("write_latency_us"), 90, 0.05 * 90);
+  EXPECT_NEAR(fitted.at("write_overhead_us"), 25, 0.03 * 25);
+  EXPECT_NEAR(fitted.at("write_buffer_bytes"), 2097152, 0.1 * 2097152);
+  const double dies = fitted.at("channels") * fitted.at("dies_per_channel");
+  EXPECT_NEAR(fitted.at("program_us") / dies, 1000 / 8.0, 0.03 * 1000 / 8);
+
+  std::map<PointUse, int> mixed;
+  std::map<PointUse, int> written;
+  for (const FittedPoint& point : calibration.points) {
+    const double share = point.measured.write_share;
+    if (share == 1) ++written[point.use];
+    if (share > 0 && share < 1) ++mixed[point.use];
+    EXPECT_NEAR(point.iops_error(), 0, share > 0 && share < 1 ? 0.1 : 0.05)
+        << share << ": " << point.measured.bytes << " bytes, depth " << point.measured.depth;
+  }
+  EXPECT_EQ(written[PointUse::kHeldOut], 3);
+  EXPECT_EQ(written[PointUse::kFitted], 13);
+  EXPECT_EQ(mixed[PointUse::kPredicted], 16);
+  // And it is the same device at sizes and depths that were never measured.
+  const DeviceSpec spec = DeviceSpec::parse(calibration.config);
+  for (const std::uint64_t bytes : {8u << 10, 24u << 10, 128u << 10}) {
+    for (const std::uint32_t depth : {1u, 8u, 24u}) {
+      const Workload workload{.bytes = bytes, .depth = depth, .requests = 3000, .write_share = 1};
+      const double expected = measure(truth, workload).iops;
+      EXPECT_NEAR(measure(spec, workload).iops, expected, 0.04 * expected)
+          << bytes << " bytes, depth " << depth;
+    }
+  }
+}
+
+TEST(Calibrate, JudgesWritesByTheStateInWhichTheyWereMeasured) {
+  // Too many writes for the buffer, and for the booster, in the second measurement alone.
+  const test::Overrides boosted{{"booster_bytes", "33554432"},
+                                {"booster_program_us", "200"},
+                                {"program_us", "1600"},
+                                {"write_buffer_bytes", "1048576"}};
+  const std::vector<std::uint64_t> sizes{16 << 10, 64 << 10};
+  for (const std::uint64_t requests : {100u, 3000u}) {
+    std::vector<FittedPoint> points;
+    for (const MeasuredPoint& point : synthetic(flash(boosted), sizes, kDepths, 1, requests)) {
+      points.push_back({point});
+    }
+    run_model(flash_config(boosted), false, points, 2);
+    for (const FittedPoint& point : points) {
+      EXPECT_NEAR(point.iops_error(), 0, 0.05)
+          << requests << " of " << point.measured.bytes << " bytes, depth " << point.measured.depth;
+    }
+  }
+}
+
+TEST(Calibrate, WhatWritesDoNotTellStaysTheBases) {
+  // All of them find room in the buffer, which never is full: what the dies do is not seen.
+  const ConfigNode base = flash_config({});
+  const std::vector<MeasuredPoint> points = together(
+      few_points(),
+      synthetic(flash({{"write_latency_us", "60"}}), {4 << 10, 8 << 10}, {1, 2, 4}, 1, 60));
+  const Calibration calibration = calibrate(base, points, {.hold_out_every = 0, .threads = 2});
+  print(calibration);
+  // The two add up, where none waits for the controller.
+  EXPECT_NEAR(
+      calibration.fitted.at("write_latency_us") + calibration.fitted.at("write_overhead_us"), 62,
+      1);
+  EXPECT_EQ(calibration.untold.at("program_us"), 400);
+  EXPECT_EQ(calibration.untold.at("write_buffer_bytes"), 1048576);
+  const ConfigNode preset =
+      ConfigNode::parse(preset_json(calibration, base, "mine", "t", "n", "m.json"), "mine.json");
+  EXPECT_EQ(preset.at("write_latency_us").argument().source,
+            "calibrated from the random writes of m.json");
+  EXPECT_THAT(preset.at("program_us").argument().source,
+              HasSubstr("not told by the random writes of m.json; of test"));
+  EXPECT_EQ(preset.at("read_us").argument().source, "calibrated from m.json");
+
+  // Mixes decide nothing, and writes nothing of the reads.
+  const std::vector<MeasuredPoint> mixes = synthetic(flash(), {4 << 10}, {1, 8}, 0.5);
+  const Calibration mixed =
+      calibrate(base, together(points, mixes), {.hold_out_every = 0, .threads = 1});
+  EXPECT_EQ(mixed.points.back().use, PointUse::kPredicted);
+  EXPECT_EQ(preset_json(mixed, base, "", "", "", ""),
+            preset_json(calibration, base, "", "", "", ""));
+  const Calibration read =
+      calibrate(base, together(few_points(), mixes), {.hold_out_every = 0, .threads = 1});
+  EXPECT_TRUE(read.decided_by_writes.empty());
+  for (const auto& [name, value] : read.fitted) EXPECT_EQ(calibration.fitted.at(name), value);
+  EXPECT_EQ(
+      preset_json(read, base, "", "", "", ""),
+      preset_json(calibrate(base, few_points(), {.hold_out_every = 0}), base, "", "", "", ""));
+}
+
+TEST(Calibrate, WritesAloneAreFittedToTheReadsOfTheBase) {
+  const Calibration calibration = calibrate(
+      flash_config({}), synthetic(flash(kSlowWrites), kSizes, kDepths, 1), {.threads = 2});
+  print(calibration);
+  for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.05);
+  EXPECT_FALSE(calibration.fitted.contains("read_us"));
+  EXPECT_NEAR(calibration.fitted.at("program_us"), 1000, 30);
+}
+
+TEST(Calibrate, FewWritesArePredicted) {
+  std::vector<MeasuredPoint> points =
+      together(few_points(), synthetic(flash({{"read_us", "50"}}), {4 << 10}, {1, 8}, 1));
+  const Calibration calibration = calibrate(flash_config({}), points, {.threads = 2});
+  EXPECT_EQ(calibration.points.back().use, PointUse::kPredicted);
+  EXPECT_GT(calibration.points.back().iops, 0);
+  EXPECT_TRUE(calibration.decided_by_writes.empty());
+}
+
 TEST(Calibrate, RefusesTooFewPoints) {
   const std::vector<MeasuredPoint> points(4, {4096, 1, 0, 1e4, 100});
   EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), points, {}); }),
               AllOf(HasSubstr("points to fit"), HasSubstr("at least 5")));
+  const std::vector<MeasuredPoint> writes(3, {4096, 1, 0, 1e4, 100, 1, 1000});
+  EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), writes, {}); }),
+              AllOf(HasSubstr("3 points to fit"), HasSubstr("at least 4")));
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+#include "devices/calibration/fitted_point.hpp"
+
+#include <algorithm>
+
+#include "devices/measure.hpp"
+#include "sim/base/parallel.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// A model, asked for measured points.
+class Model {
+ public:
+  /// `coarse`: by fewer requests.
+  Model(const ConfigNode& config, bool coarse)
+      : spec_(DeviceSpec::parse(config)),
+        booster_bytes_(value_of(spec_, "booster_bytes")),
+        boosted_(with_booster(config, booster_bytes_ > 0 ? "1000000000000" : "0")),
+        unboosted_(with_booster(config, "0")),
+        coarse_(coarse) {}
+
+  void run(FittedPoint& point) const {
+    const MeasuredPoint& measured = point.measured;
+    // The same random places for every model, so that their differences are the parameters'.
+    constexpr std::uint64_t kLarge = 128 << 10;
+    Workload workload{.bytes = measured.bytes, .depth = measured.depth};
+    workload.requests = std::max<std::uint64_t>(measured.bytes > kLarge ? 250 : 600,
+                                                8 * std::uint64_t{measured.depth});
+    if (coarse_) workload.requests /= 3;
+    if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
+    if (measured.write_share > 0) {
+      run_writes(point, workload);
+      return;
+    }
+    const Measurement result = measure(spec_, workload);
+    point.iops = result.iops;
+    point.mean_us = point.read_us = result.mean_us;
+  }
+
+ private:
+  static DeviceSpec with_booster(const ConfigNode& config, const char* bytes) {
+    return DeviceSpec::parse(config.with("booster_bytes", bytes));
+  }
+
+  /// The mean over as many requests as were measured, of which few are run: writes are fast until
+  /// the buffer is full, then as fast as dies program, which is faster while the booster has room.
+  void run_writes(FittedPoint& point, Workload workload) const {
+    constexpr std::uint64_t kMostRequests = 20'000;
+    const MeasuredPoint& measured = point.measured;
+    const auto count = static_cast<double>(measured.requests);
+    const double written = measured.write_share * static_cast<double>(measured.bytes);
+    const double buffer = value_of(spec_, "write_buffer_bytes");
+    const double round = bytes_of_all_dies(spec_);
+    workload.write_share = measured.write_share;
+
+    double unboosted_share = 0;
+    if (booster_bytes_ > 0) {
+      unboosted_share = std::max(0.0, 1 - (booster_bytes_ + buffer) / (written * count));
+    }
+    double seconds_a_request = 0;
+    const auto add = [&](double share, const Measurement& phase) {
+      seconds_a_request += share / phase.iops;
+      point.mean_us += share * phase.mean_us;
+      point.read_us += share * phase.read_mean_us;
+      point.write_us += share * phase.write_mean_us;
+    };
+    if (measured.write_share < 1) {
+      // How full the buffer is depends on how reads and programs disturb each other: it takes time.
+      workload.requests =
+          std::clamp<std::uint64_t>(measured.requests, workload.depth, kMostRequests);
+      add(1 - unboosted_share, measure(boosted_, workload));
+    } else {
+      // Room comes back in bursts, when dies end their programs: by many of them.
+      const auto rounds = static_cast<std::uint64_t>((coarse_ ? 4 : 12) * round / written);
+      workload.requests = std::max(workload.requests, std::min(rounds, kMostRequests));
+      Workload beginning = workload;
+      beginning.requests =
+          std::clamp<std::uint64_t>(measured.requests, workload.depth, workload.requests);
+      const Measurement buffered = measure(boosted_, beginning);
+      workload.write_buffer_full = true;
+      const Measurement drained = measure(boosted_, workload);
+      double buffered_share = 1 - unboosted_share;
+      if (buffered.iops > drained.iops) {
+        // The buffer takes what is not drained meanwhile; what dies program still has its room.
+        const double kept = written * (1 - drained.iops / buffered.iops);
+        buffered_share = std::min(buffered_share, std::max(0.0, buffer - round) / kept / count);
+      }
+      add(buffered_share, buffered);
+      add(1 - unboosted_share - buffered_share, drained);
+    }
+    if (unboosted_share > 0) add(unboosted_share, measure(unboosted_, workload));
+    point.iops = 1 / seconds_a_request;
+  }
+
+  const DeviceSpec spec_;
+  const double booster_bytes_;
+  const DeviceSpec boosted_;    ///< with room without end, where there is a booster
+  const DeviceSpec unboosted_;  ///< as when it is full
+  const bool coarse_;
+};
+
+}  // namespace
+
+void run_model(const ConfigNode& config, bool coarse, std::span<FittedPoint> points, int threads) {
+  const Model model(config, coarse);
+  parallel_for(static_cast<std::int64_t>(points.size()), threads,
+               [&](std::int64_t index) { model.run(points[static_cast<std::size_t>(index)]); });
+}
+
+double value_of(const DeviceSpec& spec, const std::string& name) {
+  const Value& value = spec.device.arguments().all().at(name).value;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    return static_cast<double>(*integer);
+  }
+  return std::get<double>(value);
+}
+
+double bytes_of_all_dies(const DeviceSpec& spec) {
+  double bytes = 1;
+  for (const char* name :
+       {"channels", "dies_per_channel", "planes", "program_pages", "page_bytes"}) {
+    bytes *= value_of(spec, name);
+  }
+  return bytes;
+}
+
+}  // namespace kvreplay

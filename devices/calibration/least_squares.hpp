@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// A parameter that a search may change. It is searched on a logarithmic scale.
+struct Unknown {
+  std::string name;
+  double base = 0;   ///< its value where nothing tells another
+  double start = 0;  ///< the same, or something near it that is above 0
+  double least = 0.01;
+  double most = 1e6;
+};
+
+using Values = std::map<std::string, double>;  ///< by parameter
+using Residuals = std::function<std::vector<double>(const Values&)>;
+
+struct Fit {
+  Values values;
+  double loss = 0;  ///< sum of the squared residuals
+};
+
+[[nodiscard]] double sum_of_squares(std::span<const double> values);
+
+/// Four digits: more than any measurement tells.
+[[nodiscard]] double rounded(double value);
+
+/// Changes the unknowns among `values` until the sum of squared residuals hardly falls any more
+/// (Levenberg and Marquardt, on their logarithms), at most so many times. Deterministic; finds the
+/// minimum that is nearest downhill. Values found are of four digits.
+[[nodiscard]] Fit descend(Values values, std::span<const Unknown> unknowns,
+                          const Residuals& residuals, int most_iterations);
+
+}  // namespace kvreplay
