@@ -152,6 +152,17 @@ class AgentTest(ProgramTest):
             self.assertEqual(events[-1]["end"]["ended_by"], "interrupted")
             self.assertLess(len(events), 900)
 
+    def test_a_stop_right_behind_the_request_is_not_missed(self):
+        with self.start() as agent:
+            agent.hello(self.target)
+            self.need_direct_io(agent)
+            for _ in range(50):
+                # Both in one piece.
+                agent.process.stdin.write(frame(probe_request(depths=[1] * 1000, seconds=0.2)))
+                events = agent.ask({"verb": "stop"}, ("end", "error"))
+                self.assertEqual(events[-1]["end"]["ended_by"], "interrupted")
+                self.assertLess(len(events), 900)
+
     def test_a_created_file_is_gone_however_it_ends(self):
         new = self.folder / "new.bin"
         for end in ("bye", "remove", "close", "kill"):

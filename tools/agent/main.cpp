@@ -25,10 +25,12 @@ int main(int argc, char** argv) {
     const std::string sha256 = kvreplay::sha256_file("/proc/self/exe");
     // Whatever ends us, the program is not left behind.
     if (remove_self) ::unlink(argv[0]);
-    kvreplay::Session(STDIN_FILENO, STDOUT_FILENO, sha256).run();
-    return 0;
+    // Never destroyed: its threads use it for as long as the process lives.
+    auto* session = new kvreplay::Session(STDIN_FILENO, STDOUT_FILENO, sha256);
+    session->run();
+    ::_exit(0);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "kvreplay-agent: %s\n", error.what());
-    return 2;
+    ::_exit(2);
   }
 }

@@ -77,6 +77,7 @@ void Session::read_requests() {
         const std::lock_guard lock(mutex_);
         if (requests_.size() == kMostWaiting) throw UserError({}, "too many requests wait", "");
         requests_.push_back(std::move(*payload));
+        stop_ = false;  // here, as a stop for it may come before it is taken up
         changed_.notify_one();
       }
     } catch (const UserError& error) {
@@ -106,7 +107,6 @@ std::string Session::next_request() {
   if (broken_) throw UserError(*broken_);
   std::string payload = std::move(requests_.front());
   requests_.pop_front();
-  stop_ = false;
   return payload;
 }
 

@@ -20,7 +20,7 @@ namespace kvreplay {
 /// nothing else. docs/real-devices.md has the protocol.
 ///
 /// The end of the input ends the process at once: the other side is gone, and the agent has nothing
-/// that outlives it.
+/// that outlives it. A session whose run() has begun is never destroyed: its threads use it.
 class Session {
  public:
   /// `sha256` is of the program, so that the other side knows what answers.
