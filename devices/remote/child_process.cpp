@@ -23,6 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kErrorBytesKept = 4096;
+constexpr int kLastLines = 4;  ///< adb says first what is wrong, ssh last
+constexpr const char* kLineEnds = "\r\n";
 
 /// Reading end, writing end.
 std::array<int, 2> make_pipe() {
@@ -177,11 +179,15 @@ std::optional<int> ChildProcess::wait(Milliseconds patience) {
 }
 
 std::string ChildProcess::last_words() const {
-  const std::size_t end = error_text_.find_last_not_of(" \r\n");
-  if (end == std::string::npos) return "";
-  const std::size_t newline = error_text_.find_last_of('\n', end);
-  const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
-  return error_text_.substr(begin, end + 1 - begin);
+  std::string words;
+  std::size_t end = error_text_.find_last_not_of(kLineEnds);
+  for (int line = 0; line < kLastLines && end != std::string::npos; ++line) {
+    const std::size_t before = error_text_.find_last_of(kLineEnds, end);
+    const std::size_t begin = before == std::string::npos ? 0 : before + 1;
+    words = error_text_.substr(begin, end + 1 - begin) + (line == 0 ? "" : " / ") + words;
+    end = begin == 0 ? std::string::npos : error_text_.find_last_not_of(kLineEnds, begin - 1);
+  }
+  return words;
 }
 
 }  // namespace kvreplay

@@ -31,7 +31,7 @@ class ChildProcess {
   /// The exit code, 128 + the signal that ended it, or nothing when it goes on for longer than
   /// `patience`.
   [[nodiscard]] std::optional<int> wait(Milliseconds patience);
-  /// The last line that it wrote to standard error.
+  /// The last four lines that it wrote to standard error, as one: "first / second".
   [[nodiscard]] std::string last_words() const;
 
  private:

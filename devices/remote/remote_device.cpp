@@ -114,8 +114,10 @@ void RemoteDevice::start() {
   }
 }
 
-std::string RemoteDevice::run_there(const std::string& line, const std::string& what) {
+std::string RemoteDevice::run_there(const std::string& line, const std::string& what,
+                                    std::string_view input) {
   ChildProcess child(address_.transport->shell(line));
+  const bool taken = child.write(input, options_.silence);
   child.close_input();
   std::string said;
   for (;;) {
@@ -126,37 +128,22 @@ std::string RemoteDevice::run_there(const std::string& line, const std::string& 
     if (said.size() > kMaxFrameBytes) throw UserError(place(), what + ": endless output", "");
   }
   const std::optional<int> code = child.wait(options_.silence);
-  if (code == 0) return said;
-  throw UserError(place(),
-                  what + " failed (" +
-                      (child.last_words().empty() ? "exit code " + std::to_string(code.value_or(-1))
-                                                  : child.last_words()) +
-                      ")",
-                  "");
+  if (code == 0 && taken) return said;
+  std::string why = child.last_words();
+  if (why.empty()) {
+    why = code == 0 ? "not all of it was taken" : "exit code " + std::to_string(code.value_or(-1));
+  }
+  throw UserError(place(), what + " failed (" + why + ")", "");
 }
 
 void RemoteDevice::send_agent(const std::string& file, const std::string& remote) {
   const std::string quoted = shell_quoted(remote);
-  std::vector<std::string> words = address_.transport->push(file, remote);
-  const bool by_shell = words.empty();
-  if (by_shell) {
-    // noclobber: where others may write too, nobody's link is followed.
-    words = address_.transport->shell("rm -f -- " + quoted + " && set -C && umask 077 && cat > " +
-                                      quoted);
-  }
-  ChildProcess child(words);
-  if (by_shell) (void)child.write(read_whole(file), options_.silence);
-  child.close_input();
-  while (const auto said = child.read(options_.silence)) {
-    if (said->empty()) throw UserError(place(), "sending the agent: no answer", "");
-  }
-  const std::optional<int> code = child.wait(options_.silence);
-  if (code != 0) {
-    throw UserError(
-        place(), "the agent cannot be sent to " + options_.folder + " (" + child.last_words() + ")",
-        "a writable --agent-folder");
-  }
-  (void)run_there("chmod 700 " + quoted, "making the agent a program");
+  // noclobber: where others may write too, nobody's link is followed. No `adb push`, which would
+  // make folders that are missing and leave them behind.
+  (void)run_there("rm -f -- " + quoted + " && set -C && umask 077 && cat > " + quoted +
+                      " && chmod 700 " + quoted,
+                  "sending the agent to " + options_.folder + " (--agent-folder)",
+                  read_whole(file));
 }
 
 void RemoteDevice::end_quietly() {

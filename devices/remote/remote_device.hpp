@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "devices/real/probe.hpp"
 #include "devices/real/replay_target.hpp"
@@ -56,7 +57,9 @@ class RemoteDevice {
   using Json = nlohmann::ordered_json;
   using OnEvent = std::function<void(const Json& event)>;
 
-  [[nodiscard]] std::string run_there(const std::string& line, const std::string& what);
+  /// What the line said there, `input` being its standard input. `what` names it in an error.
+  [[nodiscard]] std::string run_there(const std::string& line, const std::string& what,
+                                      std::string_view input = {});
   void send_agent(const std::string& file, const std::string& remote);
   void start();
   void end_quietly();

@@ -63,10 +63,6 @@ class Adb final : public Transport {
   [[nodiscard]] std::vector<std::string> shell(const std::string& line) const override {
     return {"adb", "-s", serial_, "shell", "-T", line};  // -T: no terminal, which changes bytes
   }
-  [[nodiscard]] std::vector<std::string> push(const std::string& local,
-                                              const std::string& remote) const override {
-    return {"adb", "-s", serial_, "push", local, remote};
-  }
   [[nodiscard]] std::string agent_folder() const override { return "/data/local/tmp"; }
 
  private:
@@ -160,7 +156,7 @@ DeviceAddress parse_device_address(const std::string& text,
   }
   if (!ssh_options.empty()) throw UserError(at, "takes no --ssh-option", "ssh:HOST:/PATH");
   if (kind == "adb") {
-    if (!is_name(place, "._:-")) throw UserError(at, "serial '" + place + "'", "as adb devices");
+    if (!is_name(place, "._:-[]%")) throw UserError(at, "serial '" + place + "'", "as adb devices");
     address.transport = std::make_unique<Adb>(place);
     return address;
   }

@@ -16,11 +16,6 @@ class Transport {
   /// The words of a local program that runs the line there, its standard input and output those of
   /// the line.
   [[nodiscard]] virtual std::vector<std::string> shell(const std::string& line) const = 0;
-  /// The words of a local program that copies a file there; none: it goes through shell().
-  [[nodiscard]] virtual std::vector<std::string> push(const std::string& /*local*/,
-                                                      const std::string& /*remote*/) const {
-    return {};
-  }
   /// The line that becomes the agent.
   [[nodiscard]] virtual std::string start_line(const std::string& agent) const;
   /// Where a program may be put and started.

@@ -37,7 +37,14 @@ TEST(ChildProcess, TellsExitCodeAndLastWords) {
   ChildProcess child = sh("echo first >&2; echo second line >&2; exit 7");
   EXPECT_EQ(read_all(child), "");
   EXPECT_EQ(child.wait(60s), 7);
-  EXPECT_EQ(child.last_words(), "second line");
+  EXPECT_EQ(child.last_words(), "first / second line");
+}
+
+TEST(ChildProcess, LastWordsAreOfFourLinesAtMost) {
+  ChildProcess child = sh("printf '\\n1\\n2\\r\\n\\n3\\n4\\n5\\n\\n' >&2");
+  EXPECT_EQ(read_all(child), "");
+  EXPECT_EQ(child.wait(60s), 0);
+  EXPECT_EQ(child.last_words(), "2 / 3 / 4 / 5");
 }
 
 TEST(ChildProcess, MuchOnStandardErrorBlocksNobody) {
@@ -45,7 +52,7 @@ TEST(ChildProcess, MuchOnStandardErrorBlocksNobody) {
       sh("i=0; while [ $i -lt 20000 ]; do echo 'a long complaint' >&2; "
          "i=$((i+1)); done; echo done");
   EXPECT_EQ(read_all(child), "done\n");
-  EXPECT_EQ(child.last_words(), "a long complaint");
+  EXPECT_THAT(child.last_words(), HasSubstr("a long complaint / a long complaint"));
 }
 
 TEST(ChildProcess, OneThatEndedTakesNothing) {

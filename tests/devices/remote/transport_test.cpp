@@ -32,6 +32,7 @@ TEST(DeviceAddress, NamesPlaceAndPath) {
         {"ssh:me@[fe80::1%eth0]:22:/x", "ssh:me@fe80::1%eth0", "/x"},
         {"adb:R5CT:/data/local/tmp/x:/y", "adb:R5CT", "/data/local/tmp/x:/y"},
         {"adb:10.0.0.2:5555:/x", "adb:10.0.0.2:5555", "/x"},
+        {"adb:[fe80::1%wlan0]:5555:/x", "adb:[fe80::1%wlan0]:5555", "/x"},
         {"local:/x", "local:", "/x"},
         {"local:qemu-aarch64-static:/x", "local:qemu-aarch64-static", "/x"}}) {
     const DeviceAddress address = parse_device_address(text, {});
