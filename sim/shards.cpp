@@ -1,10 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "sim/base/error.hpp"
 #include "sim/base/files.hpp"
@@ -20,6 +18,7 @@ namespace {
 
 constexpr const char* kFile = "shard.json";
 constexpr const char* kFormat = "kvreplay-shard-2";
+constexpr const char* kWrittenBy = "a file of `kvreplay sweep --shard`";
 constexpr const char* kResultFiles[] = {"results.csv", "results.json", "quality.csv", "table.txt",
                                         "manifest.json"};
 
@@ -92,19 +91,10 @@ struct ShardFile {
   PlacedTable layers;
 };
 
-std::string text_of(const std::string& file) {
-  check_regular_file(file);
-  std::ifstream stream(file, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (!stream) throw UserError({file, ""}, "cannot be read", "a file of `kvreplay sweep --shard`");
-  return text.str();
-}
-
 ShardFile read_shard(const std::string& folder) {
   const std::string file = (std::filesystem::path(folder) / kFile).string();
   try {
-    const json document = json::parse(text_of(file));
+    const json document = json::parse(read_text_file(file, kWrittenBy));
     if (document.at("format") != kFormat) {
       throw UserError({file, "/format"}, "found " + document.at("format").dump(), kFormat);
     }
@@ -117,7 +107,8 @@ ShardFile read_shard(const std::string& folder) {
     shard.config_sha256 = document.at("run").dump();
     shard.cells = table_from(document.at("cells"));
     shard.layers = table_from(document.at("layers"));
-    shard.manifest = text_of((std::filesystem::path(folder) / "manifest.json").string());
+    shard.manifest =
+        read_text_file((std::filesystem::path(folder) / "manifest.json").string(), kWrittenBy);
     return shard;
   } catch (const json::exception&) {
     throw UserError({file, ""}, "is no shard", "shard.json as `kvreplay sweep --shard` writes it");

@@ -17,6 +17,7 @@ import pathlib
 import shutil
 import sys
 
+from command import Mistake
 from progress import Progress
 
 try:
@@ -35,10 +36,6 @@ except ImportError as error:
 
 NAME = "kvtrace"  # of the attention function
 STORED = {"f16": torch.float16, "bf16": torch.bfloat16}
-
-
-class Mistake(Exception):
-    """A user's: one line."""
 
 
 def text_config(config):

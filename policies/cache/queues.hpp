@@ -111,4 +111,27 @@ class GroupQueues {
   Index free_ = kNone;  // chained by to_back
 };
 
+/// Names of groups that left a cache: the latest whose weights fit a limit together.
+class GhostQueue {
+ public:
+  GhostQueue(std::int64_t streams, std::int64_t limit) : limit_(limit), queue_(streams, 1) {}
+
+  /// Whether the group is in it, where it then is no longer.
+  bool take(GroupKey key) {
+    const GroupQueues::Index index = queue_.find(key);
+    if (index == GroupQueues::kNone) return false;
+    queue_.erase(index);
+    return true;
+  }
+  void add(GroupKey key, std::int64_t weight) {
+    if (weight > limit_) return;
+    while (queue_.weight(0) + weight > limit_) queue_.pop_back(0);
+    queue_.push_front(0, key, weight);
+  }
+
+ private:
+  std::int64_t limit_;
+  GroupQueues queue_;
+};
+
 }  // namespace kvreplay

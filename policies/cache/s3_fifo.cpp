@@ -12,10 +12,9 @@ class S3Fifo final : public BoundedCache {
   S3Fifo(const Arguments& arguments, const Context& context)
       : BoundedCache(arguments, context),
         small_limit_(std::max<std::int64_t>(1, capacity().share(arguments.real("small_share")))),
-        ghost_limit_(capacity().share(arguments.real("ghost_share"))),
         promotion_hits_(arguments.integer("promotion_hits")),
         held_(context.streams, 2),
-        ghosts_(context.streams, 1) {}
+        ghosts_(context.streams, capacity().share(arguments.real("ghost_share"))) {}
 
  private:
   static constexpr int kSmall = 0;
@@ -23,11 +22,7 @@ class S3Fifo final : public BoundedCache {
   static constexpr std::int64_t kMostHits = 3;  // two bits
 
   void on_hit(GroupKey key) override { ++held_.node(held_.find(key)).mark; }
-  void on_newcomer(GroupKey key, std::int64_t, bool) override {
-    const GroupQueues::Index ghost = ghosts_.find(key);
-    was_ghost_ = ghost != GroupQueues::kNone;
-    if (was_ghost_) ghosts_.erase(ghost);
-  }
+  void on_newcomer(GroupKey key, std::int64_t, bool) override { was_ghost_ = ghosts_.take(key); }
   void insert(GroupKey key, std::int64_t weight) override {
     const bool filling = !has_evicted_ && held_.weight(kSmall) >= small_limit_;
     held_.push_front(was_ghost_ || filling ? kMain : kSmall, key, weight);
@@ -54,7 +49,7 @@ class S3Fifo final : public BoundedCache {
         held_.node(index).mark = 0;
         continue;
       }
-      remember(held_.node(index).key, held_.node(index).weight);
+      ghosts_.add(held_.node(index).key, held_.node(index).weight);
       release(held_.pop_back(kSmall));
       return true;
     }
@@ -71,19 +66,13 @@ class S3Fifo final : public BoundedCache {
     release(held_.pop_back(kMain));
     return true;
   }
-  void remember(GroupKey key, std::int64_t weight) {
-    if (weight > ghost_limit_) return;
-    while (ghosts_.weight(0) + weight > ghost_limit_) ghosts_.pop_back(0);
-    ghosts_.push_front(0, key, weight);
-  }
 
   std::int64_t small_limit_;
-  std::int64_t ghost_limit_;
   std::int64_t promotion_hits_;
   bool has_evicted_ = false;
   bool was_ghost_ = false;  // of the newcomer
   GroupQueues held_;
-  GroupQueues ghosts_;
+  GhostQueue ghosts_;
 };
 
 const Registered<Cache> kS3Fifo({

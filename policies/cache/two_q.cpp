@@ -10,9 +10,8 @@ class TwoQ final : public BoundedCache {
   TwoQ(const Arguments& arguments, const Context& context)
       : BoundedCache(arguments, context),
         in_limit_(capacity().share(arguments.real("in_share"))),
-        out_limit_(capacity().share(arguments.real("out_share"))),
         held_(context.streams, 2),
-        ghosts_(context.streams, 1) {}
+        ghosts_(context.streams, capacity().share(arguments.real("out_share"))) {}
 
  private:
   static constexpr int kIn = 0;
@@ -22,11 +21,7 @@ class TwoQ final : public BoundedCache {
     const GroupQueues::Index index = held_.find(key);
     if (held_.node(index).queue == kMain) held_.move_front(kMain, index);
   }
-  void on_newcomer(GroupKey key, std::int64_t, bool) override {
-    const GroupQueues::Index ghost = ghosts_.find(key);
-    was_ghost_ = ghost != GroupQueues::kNone;
-    if (was_ghost_) ghosts_.erase(ghost);
-  }
+  void on_newcomer(GroupKey key, std::int64_t, bool) override { was_ghost_ = ghosts_.take(key); }
   void insert(GroupKey key, std::int64_t weight) override {
     if (!was_ghost_) {
       held_.push_front(kIn, key, weight);
@@ -44,7 +39,7 @@ class TwoQ final : public BoundedCache {
       return;
     }
     const GroupQueues::Node& oldest = held_.node(held_.back(kIn));
-    remember(oldest.key, oldest.weight);
+    ghosts_.add(oldest.key, oldest.weight);
     release(held_.pop_back(kIn));
   }
   void remove(GroupKey key) override { held_.erase(held_.find(key)); }
@@ -52,17 +47,10 @@ class TwoQ final : public BoundedCache {
     held_.set_weight(held_.find(key), weight);
   }
 
-  void remember(GroupKey key, std::int64_t weight) {
-    if (weight > out_limit_) return;
-    while (ghosts_.weight(0) + weight > out_limit_) ghosts_.pop_back(0);
-    ghosts_.push_front(0, key, weight);
-  }
-
   std::int64_t in_limit_;
-  std::int64_t out_limit_;
   bool was_ghost_ = false;  // of the newcomer
   GroupQueues held_;
-  GroupQueues ghosts_;
+  GhostQueue ghosts_;
 };
 
 const Registered<Cache> kTwoQ({

@@ -111,9 +111,7 @@ class Adaptive final : public Grouping {
   void place(const Entries& entries, Token token, std::span<const GroupId> selected,
              const Groups& groups, EventSink& events) {
     const KeyRows row(entries, {&token, 1});
-    std::int32_t nearest = 0;
-    kernels::assign(row.data(), 1, centroids_.data(), std::ssize(clusters_), dim_, settings_.metric,
-                    {&nearest, 1});
+    const std::int32_t nearest = nearest_cluster(row, centroids_, settings_.metric);
     key_.resize(static_cast<std::size_t>(dim_));
     kernels::to_float(row.data(), key_.data(), dim_);
     Cluster& cluster = at(nearest);

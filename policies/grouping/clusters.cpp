@@ -49,6 +49,14 @@ Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
   return clusters;
 }
 
+std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroids,
+                             kernels::Metric metric) {
+  std::int32_t nearest = 0;
+  kernels::assign(row.data(), 1, centroids.data(), std::ssize(centroids) / row.dim(), row.dim(),
+                  metric, {&nearest, 1});
+  return nearest;
+}
+
 Moments::Moments(const Entries& entries, std::span<const Token> tokens)
     : Moments(entries.keys.heads * entries.keys.dim) {
   std::vector<float> key(mean_.size());

@@ -39,6 +39,10 @@ struct Clusters {
 [[nodiscard]] Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
                                       const kernels::KMeansOptions& options);
 
+/// The number of the centroid that is nearest to the first row.
+[[nodiscard]] std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroids,
+                                           kernels::Metric metric);
+
 /// Number, mean and variance of keys, kept up to date in O(dim) a key (DynaKV 3).
 class Moments {
  public:

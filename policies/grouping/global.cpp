@@ -45,10 +45,8 @@ class Global final : public Grouping {
 
  private:
   void append(const Entries& entries, Token token, EventSink& events) {
-    const KeyRows row(entries, {&token, 1});
-    std::int32_t nearest = 0;
-    kernels::assign(row.data(), 1, centroids_.data(), std::ssize(centroids_) / row.dim(), row.dim(),
-                    settings_.metric, {&nearest, 1});
+    const std::int32_t nearest =
+        nearest_cluster(KeyRows(entries, {&token, 1}), centroids_, settings_.metric);
     events.on_event({EventKind::kAppended, first_ + nearest, kNoGroup, {&token, 1}});
   }
 

@@ -5,8 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "sim/base/error.hpp"
 #include "sim/base/files.hpp"
@@ -18,14 +16,6 @@
 
 namespace kvreplay {
 namespace {
-
-std::string read_text(const std::string& file) {
-  check_regular_file(file);
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.good() && !stream.eof()) throw UserError({file, ""}, "cannot be read", "a file");
-  return text;
-}
 
 std::vector<std::int32_t> tokenise_file(const Model& model, const std::string& file) {
   if (!model.has_tokenizer()) {
@@ -57,10 +47,10 @@ ModelText load_text(const TextOptions& options, const Model& model) {
   if (!std::filesystem::is_regular_file(file)) {
     throw UserError({file, ""}, "there is no such file", "a text file");
   }
-  return {
-      options.text.empty() ? parse_token_ids(read_text(file), file) : tokenise_file(model, file),
-      std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
-      std::nullopt};
+  return {options.text.empty() ? parse_token_ids(read_text_file(file, "a text file"), file)
+                               : tokenise_file(model, file),
+          std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
+          std::nullopt};
 }
 
 std::vector<std::int32_t> tokenise(const Model& model, const std::string& text) {

@@ -19,6 +19,7 @@
 #include "tools/kvreplay/python_tool.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 #include "tools/kvreplay/tune.hpp"
+#include "traces/shipped.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -26,9 +27,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kAny = "any";
-// The two shipped recordings: what is tuned on the first is validated on the second.
-constexpr const char* kStory = "smollm2-135m-story-3k.kvtrace.h5";
-constexpr const char* kDialogue = "smollm2-135m-dialogue-6k.kvtrace.h5";
 
 Goal goal_of(const TuneOptions& options) {
   Goal goal;
@@ -94,6 +92,20 @@ std::vector<std::string> system_sets(const TuneOptions& options) {
   return {"system=" + nlohmann::json(names).dump()};
 }
 
+/// The traces to validate on. Of the two that ship, what is tuned on the story is by default
+/// validated on the dialogue.
+std::vector<std::string> validation_traces(const TuneOptions& options,
+                                           const std::string& tuned_on) {
+  if (options.no_validation) return {};
+  std::vector<std::string> traces = options.validate;
+  std::error_code ignored;
+  if (traces.empty() && fs::equivalent(tuned_on, find_trace("story", {}), ignored)) {
+    traces.push_back(find_trace("dialogue", {}));
+  }
+  for (const std::string& trace : traces) static_cast<void>(TraceReader(trace));
+  return traces;
+}
+
 class SearchRun {
  public:
   explicit SearchRun(const TuneOptions& options)
@@ -104,8 +116,8 @@ class SearchRun {
         cell_(common_cell(experiment_)),
         trace_(experiment_.traces[cell_.trace]),
         space_(trace_, space_options_),
+        validation_traces_(validation_traces(options, experiment_.traces[cell_.trace])),
         store_(options.cache.open()) {
-    for (const std::string& trace : options.validate) static_cast<void>(TraceReader(trace));
     if (!options.out.empty()) ResultFolder::check_free(options.out);
   }
 
@@ -219,17 +231,9 @@ class SearchRun {
 
   // --- Validation ---
 
-  [[nodiscard]] std::vector<std::string> validation_traces() const {
-    if (options_.no_validation || !options_.validate.empty()) return options_.validate;
-    const fs::path tuned_on = experiment_.traces[cell_.trace];
-    const fs::path other = tuned_on.parent_path() / kDialogue;
-    if (tuned_on.filename() != kStory || !fs::exists(other)) return {};
-    return {other.string()};
-  }
-
   std::vector<Validation> validated(const Tuning& tuning) {
     std::vector<Validation> validations;
-    for (const std::string& trace : validation_traces()) {
+    for (const std::string& trace : validation_traces_) {
       validations.push_back(validated_on(trace, tuning));
     }
     return validations;
@@ -345,6 +349,7 @@ class SearchRun {
   const Cell cell_;
   const TraceReader trace_;
   const SearchSpace space_;
+  const std::vector<std::string> validation_traces_;
   std::optional<StageStore> store_;
   std::vector<std::pair<std::string, Composition>> references_;
 };
