@@ -21,13 +21,18 @@ void clean_up_and_end(int signal) {
   std::raise(signal);  // takes effect at the handler's end
 }
 
+/// As nohup leaves SIGHUP: whoever started the program wants it to go on.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 void clean_up_at(int signal) {
+  if (is_ignored(signal)) return;
   struct sigaction action {};
-  ::sigaction(signal, nullptr, &action);
-  if (action.sa_handler == SIG_IGN) return;
-  action = {};
   action.sa_handler = clean_up_and_end;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   for (const int other : kEndingSignals) sigaddset(&action.sa_mask, other);
@@ -37,7 +42,9 @@ void clean_up_at(int signal) {
 InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string what_is_left)
     : folder_(std::move(folder)), what_is_left_(std::move(what_is_left)) {
   sigemptyset(&signals_);
-  for (const int signal : kEndingSignals) sigaddset(&signals_, signal);
+  for (const int signal : kEndingSignals) {
+    if (!is_ignored(signal)) sigaddset(&signals_, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
   waiter_ = std::jthread([this](const std::stop_token& stop) { wait(stop); });
 }

@@ -18,7 +18,8 @@ void clean_up_at(int signal);
 
 /// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none) and the temporary
 /// files of unfinished outputs, say in a line what is left, and end the program with 128 + the
-/// signal's number. Threads started in its lifetime leave these signals to it. One at a time.
+/// signal's number. One that is ignored stays ignored. Threads started in its lifetime leave these
+/// signals to it. One at a time.
 class InterruptCleanup {
  public:
   explicit InterruptCleanup(std::filesystem::path folder,
