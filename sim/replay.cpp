@@ -157,6 +157,9 @@ class Replay::Work {
         [&](std::size_t cell) { return timings_[timing_of_[cell]].value.has_value(); }));
   }
 
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] bool rates_measured() const { return rates_measured_; }
+
   [[nodiscard]] std::array<StageCost, 3> costs() const {
     std::array<StageCost, 3> costs;
     for (const Decision& decision : decisions_) {
@@ -463,6 +466,7 @@ class Replay::Work {
     if (!bytes) return;
     PackedReader read(*bytes);
     for (double* rate : {&rates_.decide, &rates_.place, &rates_.time}) read(*rate);
+    rates_measured_ = true;
   }
 
   void remember_rates() {
@@ -821,6 +825,7 @@ class Replay::Work {
   std::vector<std::size_t> cells_;  ///< of the shard, ascending
 
   Rates rates_;
+  bool rates_measured_ = false;  ///< they are the store's
   Meter decide_meter_;
   Meter place_meter_;
   Meter time_meter_;
@@ -842,6 +847,12 @@ std::size_t Replay::finished_cells() const {
 }
 std::array<StageCost, 3> Replay::costs() const {
   return work_->costs();
+}
+int Replay::threads() const {
+  return work_->threads();
+}
+bool Replay::rates_measured() const {
+  return work_->rates_measured();
 }
 ReplayResult Replay::run() {
   return work_->run();

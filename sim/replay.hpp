@@ -99,7 +99,7 @@ struct ReplayOptions {
 struct StageCost {
   std::int64_t outputs = 0;  ///< different ones that the cells need
   std::int64_t kept = 0;     ///< of them in the store, or needed by no cell that is not finished
-  double seconds = 0;        ///< an estimate for the others, on the threads of the experiment
+  double seconds = 0;        ///< for the others: an estimate, see Replay::costs()
 };
 
 /// The three stages end to end. Every output of a stage is computed once, whatever the number of
@@ -116,7 +116,11 @@ class Replay {
 
   [[nodiscard]] std::size_t cells() const;           ///< of the shard
   [[nodiscard]] std::size_t finished_cells() const;  ///< of them, found in the store
+  /// Seconds are of threads() threads that nothing else slows down, at the rates that the store's
+  /// last replay took, or else, where rates_measured() is false, at those of a server core.
   [[nodiscard]] std::array<StageCost, 3> costs() const;
+  [[nodiscard]] int threads() const;
+  [[nodiscard]] bool rates_measured() const;
   /// Once.
   [[nodiscard]] ReplayResult run();
 

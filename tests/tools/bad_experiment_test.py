@@ -73,10 +73,15 @@ BAD_SETS = {
 BAD_COMMAND_LINES = {
     (): ["run", "explain"],
     ("rum", ): ["rum", "did you mean 'run'"],
-    ("run", ): ["EXPERIMENT"],
+    ("run", ): ["EXPERIMENT is required\n"],
+    ("device", ): ["allowed: describe, "],
     ("run", "experiment.json", "--sett", "a=b"): ["--sett", "did you mean '--set'"],
-    ("run", "experiment.json", "--format", "xml"): ["xml", "csv"],
-    ("run", "experiment.json", "--threads", "0"): ["--threads"],
+    ("run", "experiment.json", "--format", "cvs"): ["--format: unknown value 'cvs' (did you mean "
+                                                    "'csv'?); allowed: csv, json, none, table\n"],
+    ("run", "experiment.json", "--threads", "1025"): ["--threads: found '1025'; allowed: an integer "
+                                                      "from 0 to 1024\n"],
+    ("run", "experiment.json", "--steps", "0"): ["--steps: found '0'; allowed: an integer from 1 to "
+                                                 "1073741824\n"],
     ("run", "experiment.json", "--out"): ["--out"],
     ("run", "experiment.json", "another.json"): ["another.json"],
     ("run", "frist"): ["frist", "did you mean 'first'"],

@@ -63,10 +63,12 @@ class Sweep(ProgramTest):
         self.assertRegex(said, r"stage 1 decide +4 different, +4 to compute, about [0-9.]+ s")
         self.assertRegex(said, rf"stage 2 place +{CELLS // 2} different, +{CELLS // 2} to compute")
         self.assertRegex(said, rf"stage 3 time +{CELLS} different, +{CELLS} to compute")
+        self.assertRegex(said, r"about [0-9.]+ s in all, by what a server core took, if nothing else")
         self.assertFalse((self.folder / "plan").joinpath("time").exists())
         self.sweep("--cache", "plan", "--out", "planned", "--set", "device=ufs40")
         said = self.said("--cache", "plan")
         self.assertIn(f"{CELLS} cells, {CELLS // 2} finished before", said)
+        self.assertIn("in all, by what the last sweep with this cache took, if nothing else", said)
         self.assertRegex(said, r"stage 1 decide +4 different, +0 to compute")
         self.assertRegex(said, rf"stage 3 time +{CELLS} different, +{CELLS // 2} to compute")
 
@@ -99,6 +101,17 @@ class Sweep(ProgramTest):
         self.sweep("--cache", f"killed-{done}", "--out", "after-kills")
         self.assertEqual(self.files("after-kills"), self.expected)
         print(f"{KILLS} kills, {done} sweeps ended between them", file=sys.stderr)
+
+    def test_under_nohup_it_outlives_the_terminal(self):
+        with subprocess.Popen([PROGRAM, "sweep", "experiment.json", "--no-cache", "--format", "none",
+                               "--out", "hung-up"], cwd=self.folder, stderr=subprocess.PIPE,
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+                              text=True) as process:
+            said = process.stderr.readline()  # the plan: from now on signals are waited for
+            process.send_signal(signal.SIGHUP)
+            said += process.stderr.read()
+        self.assertEqual(process.returncode, 0, said)
+        self.assertEqual(self.files("hung-up"), self.expected)
 
     def finished_cells(self, cache):
         return int(self.said("--cache", cache).split(" finished before")[0].split()[-1])

@@ -7,6 +7,7 @@
 
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 
@@ -25,6 +26,7 @@ void add_adapt(CLI::App& program) {
   add_trace_argument(*command, "TO", options->to, "The .kvtrace.h5 file to be replayed");
   add_new_trace_argument(*command, options->out, "The trace to write: TO with the matrices");
   command->add_option("--rank", options->adapt.rank, "Columns of joint_lowrank")
+      ->check(number_range())
       ->type_name("N")
       ->capture_default_str();
   command->footer(

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tools/kvreplay/option_values.hpp"
 #include "traces/shipped.hpp"
 
 namespace kvreplay {
@@ -24,9 +25,9 @@ void add_new_trace_argument(CLI::App& command, std::string& file, const std::str
 void add_threads_option(CLI::App& command, int& threads, const std::string& what) {
   threads = 0;
   command
-      .add_option("--threads", threads,
+      .add_option("--threads,--jobs", threads,
                   "0 = as many as the machine has; " + what + " not depend on it (default: 0)")
-      ->check(CLI::Range(0, 4096))
+      ->check(in_range(0, 1024))
       ->type_name("N");
 }
 

@@ -19,7 +19,8 @@ void add_trace_argument(CLI::App& command, const std::string& name, std::string&
 /// OUT: a trace to write, which must not exist.
 void add_new_trace_argument(CLI::App& command, std::string& file,
                             const std::string& help = "The trace to write");
-/// --threads: 0, the default, is as many as the machine has. `what` does not depend on it.
+/// --threads, or --jobs: 0, the default, is as many as the machine has. `what` does not depend on
+/// it.
 void add_threads_option(CLI::App& command, int& threads, const std::string& what);
 
 }  // namespace kvreplay

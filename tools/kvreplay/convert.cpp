@@ -7,6 +7,7 @@
 
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 
@@ -23,12 +24,12 @@ void add_convert(CLI::App& program) {
   add_trace_argument(*command, "TRACE", options->trace);
   add_new_trace_argument(*command, options->out);
   command->add_option("--dtype", options->convert.dtype, "How vectors are stored (default: as is)")
-      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->check(one_of({"f16", "bf16"}))
       ->type_name("f16|bf16");
   command
       ->add_option("--key-state", options->convert.key_state,
                    "Keys and queries with the rotary embedding, or without (default: as is)")
-      ->check(CLI::IsMember({"post_rope", "pre_rope"}))
+      ->check(one_of({"post_rope", "pre_rope"}))
       ->type_name("post_rope|pre_rope");
   command->add_flag("--archive", options->archive,
                     "Chunks with shuffle and gzip: smaller, read into memory "

@@ -7,6 +7,7 @@
 
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 
@@ -24,12 +25,16 @@ void add_cut(CLI::App& program) {
   command->add_option("--layers", options->cut.layers, "The model's layer numbers (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->check(number_range())
       ->type_name("N,N");
   command->add_option("--start", options->cut.window_start, "First token to keep (default: 0)")
+      ->check(number_range())
       ->type_name("N");
   command->add_option("--prompt", options->cut.prompt_tokens, "Prompt tokens (default: all)")
+      ->check(number_range())
       ->type_name("N");
   command->add_option("--decode", options->cut.decode_tokens, "Decode steps (default: all)")
+      ->check(number_range())
       ->type_name("N");
   command->footer(
       "Example:\n"

@@ -122,7 +122,7 @@ void add_device_probe(CLI::App& device) {
       ->check(in_range(1, 1024));
   as_list(command->add_option("--pattern", options->patterns, "Where requests go"))
       ->type_name("random|sequential,...")
-      ->check(CLI::IsMember(kPatterns))
+      ->check(one_of(kPatterns))
       ->default_str("random");
   as_list(command->add_option("--mix", options->write_percents,
                               "Percent of requests that are writes; needs --create or "

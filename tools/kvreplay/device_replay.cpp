@@ -418,7 +418,7 @@ void add_device_replay(CLI::App& device) {
     command
         ->add_option("--format", options->format,
                      "fio: an iolog, version 3, with the times of the modelled device")
-        ->check(CLI::IsMember({"schedule", "fio"}))
+        ->check(one_of({"schedule", "fio"}))
         ->type_name("schedule|fio")
         ->capture_default_str();
     command->add_option("--target", options->target, "The file or device that a fio log names")
@@ -480,7 +480,7 @@ void add_device_replay(CLI::App& device) {
       ->add_option("--compute", options->compute,
                    "What happens in the time of a computation: nothing, or attention over the "
                    "vectors of the trace on another thread")
-      ->check(CLI::IsMember({"wait", "kernels"}))
+      ->check(one_of({"wait", "kernels"}))
       ->type_name("wait|kernels")
       ->capture_default_str();
   command

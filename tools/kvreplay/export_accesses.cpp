@@ -8,6 +8,7 @@
 #include "policies/cache/export.hpp"
 #include "sim/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -62,6 +63,7 @@ void add_export_accesses(CLI::App& program) {
       ->type_name("");
   command->add_option("--layer", options->layer, "The recorded model's layer number")
       ->required()
+      ->check(number_range())
       ->type_name("N");
   command
       ->add_option("--model", options->model,

@@ -21,7 +21,8 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
-/// CLI11 says what is wrong; this adds what would have been right.
+/// CLI11 says what is wrong; this adds which names would have been right, where one was wrong or is
+/// missing.
 UserError command_line_error(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App* deepest = &program;
   std::string path;
@@ -36,11 +37,11 @@ UserError command_line_error(const CLI::App& program, const CLI::ParseError& err
   for (const CLI::App* subcommand : command.get_subcommands({})) {
     names.push_back(subcommand->get_name());
   }
+  const std::vector<std::string> unexpected = command.remaining();
+  if (unexpected.empty()) return UserError(place, error.what(), join(names));
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  const std::vector<std::string> unexpected = command.remaining();
-  if (unexpected.empty()) return UserError(place, error.what(), join(names));
   return unknown_name(place, path.empty() ? "command" : "argument", unexpected.front(), names);
 }
 

@@ -1,13 +1,22 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "sim/base/error.hpp"
 
 namespace kvreplay {
+
+// What these validators find wrong is the end of a line that begins with the option's name.
 
 /// Bytes (or tokens) of "512", "24K", "1M", "2GiB": a whole number, K, M, G and T powers of 1024.
 /// Writes the number in place of the text; otherwise returns what is wrong.
@@ -25,16 +34,37 @@ CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& 
 template <typename Number>
 CLI::Validator in_range(Number least, Number most) {
   std::ostringstream ends;
-  ends << least << " - " << most;
+  ends << least << " to " << most;
   const auto check = [least, most, ends = ends.str()](const std::string& text) {
     Number number{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const bool read = error == std::errc() && end == text.data() + text.size();
     // Written so that a NaN fails.
     if (read && number >= least && number <= most) return std::string{};
-    return "Value " + text + " not in range [" + ends + "]";
+    const std::string kind = std::is_integral_v<Number> ? "an integer" : "a number";
+    return "found '" + text + "'; allowed: " + kind + " from " + ends;
   };
   return {check, CLI::detail::type_name<Number>() + std::string(" in [") + ends.str() + "]"};
+}
+
+/// A token, a layer or a head of a trace by its number; what the trace has, the command knows.
+inline CLI::Validator number_range() {
+  return in_range(std::int64_t{0}, std::int64_t{1} << 31);
+}
+
+/// One of the names; who gives another one is told the nearest.
+inline CLI::Validator one_of(std::vector<std::string> names) {
+  const auto check = [names = std::move(names)](const std::string& text) -> std::string {
+    if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+    return unknown_name({}, "value", text, names).what();
+  };
+  return {check, ""};
+}
+template <typename Value>
+CLI::Validator one_of(const std::map<std::string, Value>& by_name) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : by_name) names.push_back(name);
+  return one_of(std::move(names));
 }
 
 /// Any that the generator takes.

@@ -24,6 +24,7 @@
 #include "sim/stage_store.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/peak_memory.hpp"
@@ -44,7 +45,7 @@ struct RunOptions {
   std::vector<std::string> sets;
   std::string out;
   std::string format = "table";
-  std::int64_t threads = 0;
+  int threads = 0;
   std::int64_t steps = 0;
   bool access_log = false;
   std::string timeline;
@@ -190,7 +191,9 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
          << " to compute, about " << seconds_text(costs[i].seconds) << '\n';
     seconds += costs[i].seconds;
   }
-  text << "  about " << seconds_text(seconds) << " in all\n";
+  text << "  about " << seconds_text(seconds) << " in all, by what "
+       << (replay.rates_measured() ? "the last sweep with this cache" : "a server core")
+       << " took, if nothing else runs on the " << replay.threads() << " threads\n";
   std::cerr << text.str();
 }
 
@@ -268,14 +271,10 @@ void add_common_options(CLI::App& command, RunOptions& options) {
                   "New folder for the results (default: results/EXPERIMENT, numbered when taken)")
       ->type_name("DIR");
   command.add_option("--format", options.format, "What to print")
-      ->check(CLI::IsMember(kFormats))
+      ->check(one_of(kFormats))
       ->type_name("table|json|csv|none")
       ->capture_default_str();
-  command
-      .add_option("--threads,--jobs", options.threads,
-                  "Threads (default: as many as the machine has); results do not depend on it")
-      ->check(in_range(1, 1024))
-      ->type_name("N");
+  add_threads_option(command, options.threads, "results do");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
       ->check(in_range(1, 1 << 30))
       ->type_name("N");
@@ -323,8 +322,8 @@ void add_sweep(CLI::App& program) {
       ->capture_default_str();
   command
       ->add_option("--memory", options->memory,
-                   "What the outputs of stages may take in memory, such as 4GiB (default: four "
-                   "fifths of what is available)")
+                   "What access logs and I/O plans may take in memory at once, such as 4GiB "
+                   "(default: four fifths of what is available)")
       ->type_name("SIZE");
   command->add_flag("--plan", options->plan, "Only say what there is to compute, and how long");
   command->add_flag("--quiet", options->quiet, "Say nothing of plan and progress");
@@ -337,8 +336,8 @@ void add_sweep(CLI::App& program) {
 }
 
 void add_merge(CLI::App& program) {
-  CLI::App* command =
-      program.add_subcommand("merge", "Put the shards of a sweep together, as one run gives them");
+  CLI::App* command = program.add_subcommand(
+      "merge", "Put the shards of a sweep together: what one run would write");
   struct MergeOptions {
     std::vector<std::string> shards;
     std::string out;

@@ -7,6 +7,7 @@
 #include "sim/base/error.hpp"
 #include "sim/base/shell.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
@@ -99,11 +100,7 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
       .add_option("--out", options.out,
                   "New folder for the results (default: results/tune-SYSTEM, numbered when taken)")
       ->type_name("DIR");
-  command
-      .add_option("--threads,--jobs", options.threads,
-                  "Threads (default: as many as the machine has); results do not depend on it")
-      ->check(in_range(1, 1024))
-      ->type_name("N");
+  add_threads_option(command, options.threads, "results do");
   command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
   options.cache.add_to(command);
   command.add_flag("--no-cache", options.cache.none, "Keep nothing and look nothing up");
@@ -136,7 +133,7 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       .add_option("--quality", options.quality,
                   "What fidelity means. output_error also sees lost precision; attention_mass only "
                   "which tokens were read")
-      ->check(CLI::IsMember(Goal::qualities()))
+      ->check(one_of(Goal::qualities()))
       ->type_name("output_error|attention_mass")
       ->capture_default_str()
       ->group(group);
@@ -163,7 +160,7 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
           "Which of the front is best: the lowest latency, the best quality, or balance, the "
           "one nearest to the best of each objective. auto: latency with a limit of "
           "quality, else quality with a limit of latency, else balance")
-      ->check(CLI::IsMember({"auto", "latency", "quality", "balance"}))
+      ->check(one_of({"auto", "latency", "quality", "balance"}))
       ->type_name("auto|latency|quality|balance")
       ->capture_default_str()
       ->group(group);
@@ -176,10 +173,10 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->allow_extra_args(false)
       ->type_name("NAME,...")
       ->group(group);
-  command
-      .add_option("--validate", options.validate,
-                  "Traces to repeat the comparison on, which nothing is tuned on (default: the "
-                  "shipped dialogue, where the shipped story is tuned on)")
+  takes_traces(command.add_option(
+                   "--validate", options.validate,
+                   "Traces to repeat the comparison on, which nothing is tuned on (default: the "
+                   "shipped dialogue, where the shipped story is tuned on)"))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("TRACE,...")

@@ -21,7 +21,7 @@ struct TuneOptions {
   std::vector<std::string> sets;
   std::string configs;
   std::string out;
-  std::int64_t threads = 0;
+  int threads = 0;
   CacheOptions cache;
 
   // The search.
