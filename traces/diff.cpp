@@ -15,6 +15,9 @@
 namespace kvreplay {
 namespace {
 
+/// Of what was not compared, in the last line; all stand above it.
+constexpr std::size_t kMostPaths = 8;
+
 std::string text_of(const std::string& text) {
   return "'" + printable(text) + "'";
 }
@@ -61,21 +64,38 @@ class Comparison {
 
   TraceDifference run() {
     attributes();
-    if (a_.info().tokens == b_.info().tokens) {
+    if (a_.info().tokens != b_.info().tokens) {
+      mismatch("/tokens", text_of(a_.info().tokens), text_of(b_.info().tokens));
+    } else {
       rows(token_path("id"), a_.token_ids(), b_.token_ids());
       for (const char* name : kTokenStatistics) {
         rows(token_path(name), a_.token_statistic(name), b_.token_statistic(name));
       }
     }
-    const std::vector<std::int64_t>& theirs = b_.info().recorded_layers;
-    for (std::size_t i = 0; i < a_.info().recorded_layers.size(); ++i) {
-      const auto found = std::find(theirs.begin(), theirs.end(), a_.info().recorded_layers[i]);
-      if (found != theirs.end()) layer(static_cast<std::int64_t>(i), found - theirs.begin());
+    std::map<std::int64_t, std::int64_t> in_a = layer_indices(a_);
+    std::map<std::int64_t, std::int64_t> in_b = layer_indices(b_);
+    for (const auto& [number, index] : in_a) {
+      if (const auto found = in_b.find(number); found != in_b.end()) {
+        layer(index, found->second);
+        in_b.erase(found);
+      } else {
+        mismatch(layer_group(number), "held", "none");
+      }
     }
+    for (const auto& [number, index] : in_b) mismatch(layer_group(number), "none", "held");
     return std::move(difference_);
   }
 
  private:
+  /// By the model's layer number.
+  static std::map<std::int64_t, std::int64_t> layer_indices(const TraceReader& trace) {
+    std::map<std::int64_t, std::int64_t> indices;
+    for (const std::int64_t number : trace.info().recorded_layers) {
+      indices.emplace(number, std::ssize(indices));
+    }
+    return indices;
+  }
+
   void attributes() {
     const TraceInfo& a = a_.info();
     const TraceInfo& b = b_.info();
@@ -134,7 +154,7 @@ class Comparison {
       const auto x = a_.load_adapter(index_a, name);
       const auto y = b_.load_adapter(index_b, name);
       if (!x || !y || x->shape != y->shape) {
-        text(path, x ? text_of(x->shape) : "none", y ? text_of(y->shape) : "none");
+        mismatch(path, x ? text_of(x->shape) : "none", y ? text_of(y->shape) : "none");
       } else {
         rows(path, x->values, y->values);
       }
@@ -151,7 +171,7 @@ class Comparison {
       const auto name = [&](const HalfTensor& tensor) {
         return tensor.tokens == 0 ? "none" : text_of(shape(tensor));
       };
-      text(path, name(a), name(b));
+      mismatch(path, name(a), name(b));
       return;
     }
     Sum sum;
@@ -175,6 +195,12 @@ class Comparison {
 
   void text(const std::string& path, const std::string& first, const std::string& second) {
     difference_.texts.push_back({path, first, second});
+  }
+
+  /// Values that cannot be compared.
+  void mismatch(const std::string& path, const std::string& first, const std::string& second) {
+    text(path, first, second);
+    difference_.not_compared.push_back(path);
   }
 
   const TraceReader& a_;
@@ -210,8 +236,14 @@ std::string to_text(const TraceDifference& difference) {
     text += set.path + line;
   }
   text += std::to_string(equal) + " of " + std::to_string(difference.values.size()) +
-          " data sets are equal\n";
-  return text;
+          " data sets are equal";
+  std::vector<std::string> paths = difference.not_compared;
+  if (paths.size() > kMostPaths) {
+    paths[kMostPaths - 1] = "and " + std::to_string(paths.size() - kMostPaths + 1) + " more";
+    paths.resize(kMostPaths);
+  }
+  if (!paths.empty()) text += "; not compared: " + join(paths);
+  return text + '\n';
 }
 
 }  // namespace kvreplay

@@ -7,9 +7,10 @@
 
 namespace kvreplay {
 
-/// An attribute, or a data set's shape or presence, that two traces do not share.
+/// An attribute, or the presence of a layer, or a data set's presence or shape, that two traces do
+/// not share.
 struct TextDifference {
-  std::string path;  ///< "/ model", "/layer/12/query"
+  std::string path;  ///< "/ model", "/layer/12", "/layer/12/query"
   std::string first;
   std::string second;
 };
@@ -24,6 +25,8 @@ struct ValueDifference {
 struct TraceDifference {
   std::vector<TextDifference> texts;
   std::vector<ValueDifference> values;  ///< every data set compared, the equal ones too
+  /// Paths of what could not be: one trace alone holds it, or they hold it in different shapes.
+  std::vector<std::string> not_compared;
 
   [[nodiscard]] bool same() const;
 };
@@ -32,7 +35,8 @@ struct TraceDifference {
 /// in the attributes alone. Where layers differ, the common ones are compared.
 [[nodiscard]] TraceDifference diff_traces(const TraceReader& first, const TraceReader& second);
 
-/// One line a difference; data sets that are equal are counted.
+/// One line a difference; the last counts the data sets that are equal, and says which were not
+/// compared.
 [[nodiscard]] std::string to_text(const TraceDifference& difference);
 
 }  // namespace kvreplay

@@ -16,8 +16,11 @@ inline constexpr std::array kTokenStatistics = {"entropy", "top_probability", "l
 [[nodiscard]] inline std::string layer_name(std::int64_t layer) {
   return (layer < 10 ? "0" : "") + std::to_string(layer);
 }
+[[nodiscard]] inline std::string layer_group(std::int64_t layer) {
+  return "/layer/" + layer_name(layer);
+}
 [[nodiscard]] inline std::string layer_path(std::int64_t layer, const std::string& name) {
-  return "/layer/" + layer_name(layer) + "/" + name;
+  return layer_group(layer) + "/" + name;
 }
 [[nodiscard]] inline std::string adapter_group(std::int64_t layer) {
   return "/adapter/" + layer_name(layer);

@@ -11,6 +11,7 @@
 namespace kvreplay {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class DiffTest : public testing::Test {
@@ -60,6 +61,8 @@ TEST_F(DiffTest, AttentionInput) {
   const std::string text = to_text(diff());
   EXPECT_THAT(text, HasSubstr("/layer/01/attention_input: largest difference 0.25"));
   EXPECT_THAT(text, HasSubstr("/layer/03/attention_input: [1, 12, 48] | none"));
+  EXPECT_THAT(text, EndsWith("12 of 13 data sets are equal; not compared: "
+                             "/layer/03/attention_input\n"));
 }
 
 TEST_F(DiffTest, AttributesShapesAndPresence) {
@@ -79,7 +82,22 @@ TEST_F(DiffTest, OnlyCommonLayers) {
   raw_.attributes["sliding_window"] = std::vector<std::int64_t>{0};
   const TraceDifference found = diff();
   EXPECT_EQ(found.values.size(), 8U);
-  EXPECT_EQ(found.texts.size(), 2U);
+  EXPECT_EQ(found.texts.size(), 3U);
+  EXPECT_THAT(to_text(found), HasSubstr("/layer/01: held | none\n"));
+  EXPECT_THAT(to_text(found), EndsWith("8 of 8 data sets are equal; not compared: /layer/01\n"));
+  const TraceDifference back = diff_traces(TraceReader(second_), TraceReader(first_));
+  EXPECT_FALSE(back.same());
+  EXPECT_THAT(to_text(back), HasSubstr("/layer/01: none | held\n"));
+  EXPECT_THAT(to_text(back), EndsWith("; not compared: /layer/01\n"));
+}
+
+TEST_F(DiffTest, ManyThatAreNotComparedAreCounted) {
+  RawTrace many = raw_;
+  for (int i = 10; i < 20; ++i) {
+    many.datasets["/adapter/03/a" + std::to_string(i)] = {std::vector<float>(4, 1), {4}, {}, {}};
+  }
+  many.write(first_);
+  EXPECT_THAT(to_text(diff()), EndsWith("/adapter/03/a16, and 3 more\n"));
 }
 
 }  // namespace
