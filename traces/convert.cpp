@@ -71,6 +71,8 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
                       "one query_start for all layers");
     }
   }
+  // Loading a layer only samples it: what is not sampled would be found, or kept, in the output.
+  source.verify();
   TraceWriter writer(out, info, queries, options.storage);
   writer.write_tokens(source.token_ids(), source.token_statistic("entropy"),
                       source.token_statistic("top_probability"),

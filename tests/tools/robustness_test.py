@@ -50,12 +50,15 @@ class Robustness(ProgramTest):
         self.assertGreater(float(row["hit_rate"]), 0)
 
     def test_a_hidden_nan_is_told_and_not_averaged(self):
-        trace = self.cut_trace("nan.kvtrace.h5", 256, 24)
+        trace = self.cut_trace("nan.kvtrace.h5", 768, 24)
         with h5py.File(trace, "r+") as file:
-            file["layer/12/key"][1, 177, 3] = numpy.nan
+            file["layer/12/key"][1, 178, 3] = numpy.nan  # loading looks at every third row
         for system in ("kvswap", "clusterkv", "in_memory"):
             self.refuses(["run", FIRST, *SMALL, "--set", f"trace={trace}", "--set",
                           f"system={system}"], [str(trace), "layer/12", "finite"])
+        for options in (["--dtype", "bf16"], ["--archive"]):
+            self.refuses(["convert", trace, "converted.kvtrace.h5", *options],
+                         [f"{trace}: /layer/12/key: not a number or infinite at [1, 178, 3]"])
 
     def test_bottomless_json_is_told(self):
         file = self.folder / "deep.json"
