@@ -14,8 +14,10 @@ import kvreplay
 import plot_style
 from plot_input import fail
 from plot_style import plt
+from progress import Progress
 
 MOST_LAYERS = 6  # panels: more are drawn as this many, evenly spread
+VECTORS = ("key", "value", "query")
 MEASURED_STEPS = 24
 SAMPLED_ROWS = 4096
 SHIFT_POINTS = 3000
@@ -51,11 +53,10 @@ def titled(trace, what):
     return f"{what}\n{trace.name}, {drawn}{mark}"
 
 
-def draw_values(trace):
-    names = ("key", "value", "query")
-    figure, axes = plt.subplots(len(names), 1, figsize=(4.6, 6))
+def draw_values(trace, progress):
+    figure, axes = plt.subplots(len(VECTORS), 1, figsize=(4.6, 6))
     styles = plot_style.series_styles(drawn_layers(trace))
-    for name, panel in zip(names, axes):
+    for name, panel in zip(VECTORS, axes):
         for layer in drawn_layers(trace):
             vectors = trace.vectors(layer, name)
             values = vectors[:, ::max(1, vectors.shape[1] // SAMPLED_ROWS)].ravel()
@@ -63,6 +64,7 @@ def draw_values(trace):
             density, edges = numpy.histogram(values, bins=120, range=(low, high), density=True)
             panel.plot((edges[1:] + edges[:-1]) / 2, density, linewidth=1, label=f"layer {layer}",
                        color=styles[layer]["color"])
+            progress.advance()
         panel.set_yscale("log")
         panel.set_ylabel("Density")
         state = "" if name == "value" else ", after RoPE" if rotated(trace) else ", before RoPE"
@@ -97,12 +99,13 @@ def mass_curve(trace, layer):
     return total / (len(steps) * trace.query_heads)
 
 
-def draw_mass(trace):
+def draw_mass(trace, progress):
     figure, panel = plt.subplots(figsize=(4.6, 3.4))
     styles = plot_style.series_styles(drawn_layers(trace))
     for layer in drawn_layers(trace):
         panel.plot(numpy.arange(1, trace.tokens + 1), mass_curve(trace, layer), linewidth=1.4,
                    label=f"layer {layer}", color=styles[layer]["color"])
+        progress.advance()
     panel.set_xscale("log")
     panel.set_ylim(0, 1.01)
     panel.set_xlabel(f"B, tokens of up to {trace.tokens}")
@@ -112,7 +115,7 @@ def draw_mass(trace):
     return figure
 
 
-def draw_keys(trace):
+def draw_keys(trace, progress):
     """The first two principal components of one head's keys, coloured by position."""
     layers = drawn_layers(trace)
     columns = min(3, len(layers))
@@ -139,6 +142,7 @@ def draw_keys(trace):
         panel.set_title(f"layer {layer}")
         panel.set_xlabel(f"Component 1 ({share[0]:.0%} of variance)")
         panel.set_ylabel(f"Component 2 ({share[1]:.0%})")
+        progress.advance()
     for panel in list(axes.flat)[len(layers):]:
         panel.set_visible(False)
     figure.colorbar(drawn, ax=axes, label="Position in the text (tokens)")
@@ -160,9 +164,15 @@ def main():
         fail(error)
     except OSError as error:
         fail(f"{arguments.folder}: {error.strerror}; allowed: a writable folder")
-    for name, draw in (("values", draw_values), ("mass", draw_mass), ("keys", draw_keys)):
-        for file in plot_style.save(draw(trace), arguments.folder / name):
-            print(file)
+    figures = {"values": draw_values, "mass": draw_mass, "keys": draw_keys}
+    panels = len(VECTORS) + 1 + 1  # of a layer, in all figures
+    progress = Progress("draw", panels * len(drawn_layers(trace)))
+    files = []
+    for name, draw in figures.items():
+        progress.begin(name)
+        files += plot_style.save(draw(trace, progress), arguments.folder / name)
+    progress.end()
+    print(*files, sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@
 #include <span>
 
 #include "sim/base/printable.hpp"
+#include "sim/base/progress.hpp"
+#include "sim/base/size.hpp"
 
 namespace kvreplay {
 namespace {
@@ -66,7 +68,7 @@ void attend(std::span<const double> query, std::span<const float> keys, double s
 
 AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& info,
                                    std::int64_t sliding_window,
-                                   std::span<const std::int64_t> positions) {
+                                   std::span<const std::int64_t> positions, Progress* progress) {
   AttentionSummary total;
   std::vector<double> query(static_cast<std::size_t>(info.head_dim));
   std::vector<double> weights;
@@ -83,6 +85,7 @@ AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& inf
         attend(query, keys, info.softmax_scale, begin, end, weights);
         total.add(weights, begin);
       }
+      if (progress != nullptr) progress->advance();
     }
   }
   total.divide(static_cast<double>(positions.size()) * static_cast<double>(info.query_heads));
@@ -103,7 +106,7 @@ std::string format(const char* pattern, Values... values) {
 
 }  // namespace
 
-TraceSummary summarise(const TraceReader& trace) {
+TraceSummary summarise(const TraceReader& trace, Progress* progress) {
   const TraceInfo& info = trace.info();
   TraceSummary summary;
   summary.file = trace.file();
@@ -128,7 +131,10 @@ TraceSummary summarise(const TraceReader& trace) {
     measured.key_norm = measure_norms(layer.keys);
     measured.value_norm = measure_norms(layer.values);
     if (info.key_state == "post_rope") {
-      measured.attention = measure_attention(layer, info, measured.sliding_window, positions);
+      measured.attention =
+          measure_attention(layer, info, measured.sliding_window, positions, progress);
+    } else if (progress != nullptr) {
+      progress->advance(info.query_heads);
     }
     measured.adapters = trace.adapter_names(index);
     summary.layers.push_back(std::move(measured));
@@ -140,8 +146,8 @@ std::string to_text(const TraceSummary& summary) {
   const TraceInfo& info = summary.info;
   const auto integer = [](std::int64_t value) { return static_cast<long long>(value); };
   std::string text;
-  text += summary.file + ": " + format("%.1f MB, ", static_cast<double>(summary.file_bytes) / 1e6) +
-          info.dtype + ", " + info.key_state + "\n";
+  text += summary.file + ": " + size_text(summary.file_bytes) + ", " + info.dtype + ", " +
+          info.key_state + "\n";
   text +=
       "model    " + printable(info.model) +
       format(": %lld layers (%lld recorded), %lld query heads on %lld KV heads, head_dim %lld\n",

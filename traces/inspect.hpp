@@ -10,6 +10,8 @@
 
 namespace kvreplay {
 
+class Progress;
+
 /// Euclidean norms of a layer's vectors, over all tokens and KV heads.
 struct NormSummary {
   double mean = 0;
@@ -42,8 +44,8 @@ struct TraceSummary {
 
 /// Measures a trace. Attention is exact at every step measured, in double precision; of longer
 /// decodes, 48 steps evenly spaced from the first to the last are measured. Layers are loaded one
-/// at a time.
-[[nodiscard]] TraceSummary summarise(const TraceReader& trace);
+/// at a time. `progress` advances by one for each query head of each recorded layer.
+[[nodiscard]] TraceSummary summarise(const TraceReader& trace, Progress* progress = nullptr);
 
 /// For people: facts, then a table with a row a layer.
 [[nodiscard]] std::string to_text(const TraceSummary& summary);

@@ -4,8 +4,10 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "sim/base/progress.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/python_tool.hpp"
@@ -101,11 +103,18 @@ void add_inspect(CLI::App& program) {
       "Example:\n"
       "  kvreplay inspect story --plot figures");
   command->callback([options] {
-    const TraceSummary summary = summarise(TraceReader(options->trace));
+    const TraceReader trace(options->trace);
+    const TraceInfo& info = trace.info();
+    std::optional<Progress> progress(std::in_place, "measure",
+                                     std::ssize(info.recorded_layers) * info.query_heads);
+    const TraceSummary summary = summarise(trace, &*progress);
+    progress.reset();
     std::cout << (options->json
                       ? to_json(summary).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
                       : to_text(summary));
     if (!options->plot.empty()) {
+      std::cout.flush();
+      std::cerr << "kvreplay: drawing figures into " << options->plot << '\n';
       const std::string arguments[] = {options->trace, options->plot};
       run_python_tool("plot_trace.py", arguments);
     }
