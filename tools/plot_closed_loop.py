@@ -15,8 +15,8 @@ from plot_input import fail, table
 from plot_style import plt
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-NEEDED = ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity", "kl",
-          "output_error")
+NEEDED = ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity",
+          "kl_nats", "output_error")
 
 
 def draw_curves(axes, rows, unit, x_name, y, styles):
@@ -56,7 +56,7 @@ def draw(rows, title):
         styles[system]["fillstyle"] = "none"
 
     def kl(row):
-        return max(float(row["kl"]), 1e-7)
+        return max(float(row["kl_nats"]), 1e-7)
 
     def excess(row):
         return float(row["perplexity"]) / float(row["full_perplexity"])

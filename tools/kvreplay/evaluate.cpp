@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
@@ -45,7 +44,16 @@ OpenLoop summarise(const AccessLog& log) {
   return {result.attention_mass / n, result.output_error / n, result.recall / n};
 }
 
-std::string ranks_text(std::span<const ClosedLoopRun> runs, std::span<const OpenLoop> open) {
+/// How alike a measure of each loop orders the cells.
+struct RankRow {
+  std::string closed_loop;
+  std::string open_loop;
+  double spearman = 0;
+  double kendall = 0;
+};
+
+std::vector<RankRow> compare_ranks(std::span<const ClosedLoopRun> runs,
+                                   std::span<const OpenLoop> open) {
   std::vector<double> kl;
   std::vector<double> perplexity;
   std::vector<double> error;
@@ -58,19 +66,15 @@ std::string ranks_text(std::span<const ClosedLoopRun> runs, std::span<const Open
     lost_mass.push_back(1 - open[i].attention_mass);
     lost_recall.push_back(1 - open[i].recall);
   }
-  std::ostringstream text;
-  text << "closed_loop,open_loop,cells,spearman,kendall\n";
-  const auto line = [&](const char* closed, std::span<const double> a, const char* opened,
-                        std::span<const double> b) {
-    text << closed << ',' << opened << ',' << a.size() << ',' << number(spearman(a, b)) << ','
-         << number(kendall(a, b)) << '\n';
-  };
-  for (const auto& [name, values] : {std::pair{"kl", &kl}, {"perplexity", &perplexity}}) {
-    line(name, *values, "output_error", error);
-    line(name, *values, "1-attention_mass", lost_mass);
-    line(name, *values, "1-recall", lost_recall);
+  std::vector<RankRow> rows;
+  for (const auto& [closed, a] : {std::pair{"kl_nats", &kl}, {"perplexity", &perplexity}}) {
+    for (const auto& [opened, b] : {std::pair{"output_error", &error},
+                                    {"1-attention_mass", &lost_mass},
+                                    {"1-recall", &lost_recall}}) {
+      rows.push_back({closed, opened, spearman(*a, *b), kendall(*a, *b)});
+    }
   }
-  return text.str();
+  return rows;
 }
 
 std::string manifest(const EvaluateOptions& options, const Model& model, const ModelText& text,
@@ -129,13 +133,13 @@ void evaluate_text(const EvaluateOptions& options, const Model& model, const Mod
   add("stored_bits", 2, [&](std::size_t i) { return runs[i].stored_bits; });
   add("perplexity", 4, [&](std::size_t i) { return runs[i].perplexity(); });
   add("full_perplexity", 4, [&](std::size_t) { return closed.full.perplexity(); });
-  add("kl", 5, [&](std::size_t i) { return runs[i].mean_kl(); });
+  add("kl_nats", 5, [&](std::size_t i) { return runs[i].mean_kl(); });
   add("agreement", 4, [&](std::size_t i) { return runs[i].agreement(closed.full); });
   add("attention_mass", 4, [&](std::size_t i) { return open[i].attention_mass; });
   add("output_error", 4, [&](std::size_t i) { return open[i].output_error; });
   add("recall", 4, [&](std::size_t i) { return open[i].recall; });
 
-  std::string steps = "system,budget,budget_unit,step,log_probability,kl,likeliest\n";
+  std::string steps = "system,budget,budget_unit,step,log_probability,kl_nats,likeliest\n";
   const auto add_steps = [&](const ClosedLoopRun& run, const std::string& key) {
     for (std::size_t s = 0; s < run.likeliest.size(); ++s) {
       steps += key + ',' + std::to_string(s) + ',' +
@@ -148,13 +152,21 @@ void evaluate_text(const EvaluateOptions& options, const Model& model, const Mod
   for (std::size_t i = 0; i < runs.size(); ++i) {
     add_steps(runs[i], cells[i].system + ',' + cells[i].budget + ',' + cells[i].unit);
   }
-  const std::string ranks = ranks_text(runs, open);
-  const std::string shown = table(columns, cells.size());
+  const std::vector<RankRow> ranks = compare_ranks(runs, open);
+  const std::vector<Column> rank_columns{
+      {"closed_loop", [&](std::size_t i) { return ranks[i].closed_loop; }, 0, false},
+      {"open_loop", [&](std::size_t i) { return ranks[i].open_loop; }, 0, false},
+      {"cells", [&](std::size_t) { return std::to_string(cells.size()); }, 0, true},
+      {"spearman", [&](std::size_t i) { return number(ranks[i].spearman); }, 3, true},
+      {"kendall", [&](std::size_t i) { return number(ranks[i].kendall); }, 3, true}};
+  const std::string shown = table(columns, cells.size()) +
+                            "\nRank correlation of the two loops; 1 is the same order:\n" +
+                            table(rank_columns, ranks.size());
   write(folder, "closed_loop.csv", csv(columns, cells.size()));
   write(folder, "steps.csv", steps);
-  write(folder, "ranks.csv", ranks);
+  write(folder, "ranks.csv", csv(rank_columns, ranks.size()));
   write(folder, "table.txt", shown);
-  std::cout << shown << '\n' << ranks;
+  std::cout << shown;
 }
 
 void evaluate(EvaluateOptions options) {
