@@ -9,7 +9,7 @@ import subprocess
 import time
 import unittest
 
-from program import PROGRAM, ProgramTest
+from program import PROGRAM, SOURCE, ProgramTest
 
 EXPERIMENT = {
     "title": "A test", "trace": "small.kvtrace.h5",
@@ -67,6 +67,9 @@ class Tune(ProgramTest):
             fits = float(row["dram_kv_bytes"]) <= 3 << 20
             self.assertEqual(row["feasible"], "1" if fits else "0")
         self.assertIn("On other, which nothing was tuned on", answer)
+        best, = (line for line in answer.splitlines() if line.startswith("Best by"))
+        for measure in ("output error", "attention mass"):
+            self.assertEqual(best.count(measure), 1, best)
         self.assertTrue(first["figure.png"].startswith(b"\x89PNG"))
 
     def check_front(self, rows):
@@ -131,6 +134,9 @@ class Tune(ProgramTest):
         self.assertEqual(manifest["tune"]["problem"], solutions["problem"])
         self.assertEqual(manifest["tune"]["max_context"], 2048)
         self.assertTrue(solutions["tables"]["reuse"] and solutions["tables"]["quality"])
+        page = (SOURCE / "docs/tuning.md").read_text()
+        for member in (*solutions, *solutions["made_for"], *solutions["problem"], *found[0]):
+            self.assertIn(f"`{member}`", page)
 
         said = self.kvreplay("tune", "--look-up", "solved/solutions.json", "--batch", 2,
                              "--context", "2K")

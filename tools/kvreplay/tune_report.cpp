@@ -107,6 +107,12 @@ std::string quality_text(const Goal& goal, double lost) {
                                           : "output error " + fixed(lost, 4);
 }
 
+/// The one that is not the goal's.
+std::string other_quality_text(const Goal& goal, const QualityMeans& quality) {
+  return goal.quality == "attention_mass" ? "output error " + fixed(quality.output_error, 4)
+                                          : "attention mass " + fixed(quality.attention_mass, 4);
+}
+
 std::string numbers_text(const Goal& goal, const TunedRow& row) {
   const Objectives& objectives = row.score.objectives;
   return fixed(objectives[kLatency], 2) + " ms a token, " +
@@ -350,9 +356,8 @@ std::string answer_text(const Tuning& tuning, const std::vector<Validation>& val
        << "Searched " << tuning.space << ".\n"
        << "Limits: " << tuning.goal.limits_text() << ".\n\n"
        << "Best by " << tuning.best_reason << ": " << best.name << ", "
-       << numbers_text(tuning.goal, best) << ", attention mass "
-       << fixed(best.cell.quality.attention_mass, 4) << ", output error "
-       << fixed(best.cell.quality.output_error, 4) << ".\n"
+       << numbers_text(tuning.goal, best) << ", "
+       << other_quality_text(tuning.goal, best.cell.quality) << ".\n"
        << parts_text(best.composition) << '\n';
   add_extremes(text, tuning);
   text << "\nAgainst systems with the experiment's settings, which are not tuned:\n";
