@@ -12,6 +12,7 @@ more; docs/metrics.md, docs/trace-format.md and docs/access-log.md define what i
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
@@ -34,6 +35,7 @@ PathLike = str | os.PathLike
 EVENTS = ("created", "appended", "split", "buffered", "sealed", "evicted", "dissolved", "loaded",
           "re-encoded")
 BUFFERED = -1  # in the place of a group: in memory, outside groups
+LOG = "a log of `kvreplay run --access-log`"
 
 
 class Error(Exception):
@@ -45,6 +47,12 @@ def _unknown(where: object, kind: str, name: object, allowed: Iterable[object]) 
     near = difflib.get_close_matches(str(name), names, n=1)
     return Error(f"{where}: no {kind} {name}; allowed: "
                  + (f"{near[0]}, or another of " if near else "") + (", ".join(names) or "none"))
+
+
+def _reason(error: Exception) -> str:
+    """What an error of Python or of a library says, in one line."""
+    said = getattr(error, "strerror", None) or str(error.args[0] if error.args else error)
+    return (said.strip().splitlines() or [type(error).__name__])[0]
 
 
 def _names(value: str | Iterable[str]) -> list[str]:
@@ -75,8 +83,13 @@ def _execute(arguments: Iterable[object]) -> tuple[str, str]:
     words = [str(word) for word in (program(), *arguments)]
     said = []
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        with subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True,
-                              errors="replace") as process:
+        try:
+            process = subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True,
+                                       errors="replace")
+        except (OSError, ValueError) as error:  # no program; a NUL in an argument
+            raise Error(f"{words[0]}: cannot be run ({_reason(error)}); allowed: a built kvreplay "
+                        "and words of its command line") from None
+        with process:
             for line in process.stderr:
                 said.append(line)
                 sys.stderr.write(line)
@@ -98,7 +111,13 @@ def settings_words(settings: Mapping[str, object]) -> list[str]:
     def text(value: object) -> str:
         if isinstance(value, (list, tuple)):
             return ",".join(text(item) for item in value)
-        return str(value) if isinstance(value, (str, os.PathLike)) else json.dumps(value)
+        if isinstance(value, (str, os.PathLike)):
+            return str(value)
+        try:
+            return json.dumps(value, default=_plain)
+        except (TypeError, ValueError):
+            raise Error(f"settings: found {type(value).__name__} {value}; allowed: a text, a "
+                        'number, a list of them, or a range such as {"from": 1, "to": 8}') from None
 
     return [word for key, value in settings.items() for word in ("--set", f"{key}={text(value)}")]
 
@@ -108,7 +127,11 @@ def _replay(command: str, experiment: PathLike, settings: Mapping[str, object] |
     where = [] if out is None else ["--out", out]
     _, said = _execute([command, experiment, "--format", "none", *settings_words(settings or {}),
                         *options, *where])
-    return pathlib.Path(re.findall(r"^kvreplay: results in (.*) \(.*\)$", said, re.MULTILINE)[-1])
+    folders = re.findall(r"^kvreplay: results in (.*) \(.*\)$", said, re.MULTILINE)
+    if not folders:
+        raise Error(f"{command}: made no folder of results; allowed: options with which it does; "
+                    f"call(\"{command}\", ...) takes all")
+    return pathlib.Path(folders[-1])
 
 
 def run(experiment: PathLike, settings: Mapping[str, object] | None = None, *options: object,
@@ -136,8 +159,7 @@ def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:
         frame = pandas.read_csv(file, keep_default_na=False, na_values=[""],
                                 float_precision="round_trip")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error).strip().splitlines()[0]
-        raise Error(f"{file}: {reason}; allowed: the folder of {commands}") from None
+        raise Error(f"{file}: {_reason(error)}; allowed: the folder of {commands}") from None
     if "system" not in frame:
         raise Error(f"{file}: no column system; allowed: the folder of {commands}")
     return frame
@@ -156,8 +178,21 @@ def quality(folder: PathLike) -> pandas.DataFrame:
 
 
 def closed_loop(folder: PathLike) -> pandas.DataFrame:
-    """closed_loop.csv of a `kvreplay evaluate`: one row a system and budget; `kl` in nats."""
+    """closed_loop.csv of a `kvreplay evaluate`: one row a system and budget."""
     return _table(folder, "closed_loop.csv", "`kvreplay evaluate`")
+
+
+def front(folder: PathLike) -> pandas.DataFrame:
+    """front.csv of a `kvreplay tune`: one row a composition that meets the limits and that no other
+    beats, with the columns of results(); by role the part it has (`grouping` ... `pipeline`), and
+    `composition`, the JSON of its system."""
+    return _table(folder, "front.csv", "`kvreplay tune`")
+
+
+def evaluated(folder: PathLike) -> pandas.DataFrame:
+    """evaluated.csv of a `kvreplay tune`: as front(), every composition that was replayed;
+    `feasible` and `front` are 1 or 0."""
+    return _table(folder, "evaluated.csv", "`kvreplay tune`")
 
 
 def manifest(folder: PathLike) -> dict:
@@ -166,8 +201,8 @@ def manifest(folder: PathLike) -> dict:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Error(f"{file}: {reason}; allowed: the folder of a `kvreplay` command") from None
+        raise Error(f"{file}: {_reason(error)}; allowed: the folder of a `kvreplay` "
+                    "command") from None
 
 
 def pareto_front(frame: pandas.DataFrame, maximise: str | Iterable[str] = (),
@@ -184,6 +219,10 @@ def pareto_front(frame: pandas.DataFrame, maximise: str | Iterable[str] = (),
     for column in (*maximise, *minimise, *within):
         if column not in frame:
             raise _unknown("pareto_front", "column", column, frame.columns)
+    for column in (*maximise, *minimise):
+        if not pandas.api.types.is_numeric_dtype(frame[column]):
+            raise Error(f"pareto_front: column {column} holds {frame[column].dtype}; allowed: "
+                        "numbers")
     rated = frame.dropna(subset=[*maximise, *minimise])
     costs = numpy.column_stack([-rated[maximise].to_numpy(float), rated[minimise].to_numpy(float)])
     kinds = list(zip(*(rated[column].astype(str) for column in within))) or [()] * len(rated)
@@ -199,24 +238,37 @@ def pareto_front(frame: pandas.DataFrame, maximise: str | Iterable[str] = (),
 
 # --- HDF5 files ----------------------------------------------------------------------------------
 
+@contextlib.contextmanager
+def _reading(where: object, allowed: str):
+    """What h5py raises of a missing, cut or foreign member becomes an Error."""
+    try:
+        yield
+    except Error:
+        raise
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise Error(f"{where}: {_reason(error)}; allowed: {allowed}") from None
+
+
 class _File:
     """An HDF5 file of kvreplay's, open for reading; `with` closes it."""
 
     def __init__(self, path: PathLike, form: str, needed: Iterable[str], what: str) -> None:
-        self.path = pathlib.Path(path)
-        try:
+        self.path, self._what = pathlib.Path(path), what
+        if not self.path.exists():
+            raise Error(f"{self.path}: no such file; allowed: {what}")
+        with self._reading():
             self.file = h5py.File(self.path, "r")
-        except OSError as error:
-            reason = "no such file" if not self.path.exists() else f"cannot be read ({error})"
-            raise Error(f"{self.path}: {reason}; allowed: {what}") from None
-        #: Attributes of the root, as Python's own types and numpy arrays.
-        self.attributes = {name: _plain(value) for name, value in self.file.attrs.items()}
+            #: Attributes of the root, as Python's own types and numpy arrays.
+            self.attributes = {name: _plain(value) for name, value in self.file.attrs.items()}
         found = self.attributes.get("format", "none")
         missing = [name for name in needed if name not in self.attributes]
         if found != form or missing:
             self.close()
             wrong = f"format is {found}" if found != form else f"no attribute {missing[0]}"
             raise Error(f"{self.path}: {wrong}; allowed: {what}")
+
+    def _reading(self):
+        return _reading(self.path, self._what)
 
     def close(self) -> None:
         self.file.close()
@@ -230,7 +282,8 @@ class _File:
     def _layer(self, layer: int, layers: list[int]) -> h5py.Group:
         if layer not in layers:
             raise _unknown(self.path, "layer", layer, layers)
-        return self.file[f"layer/{layer:02}"]
+        with self._reading():
+            return self.file[f"layer/{layer:02}"]
 
 
 def _plain(value: object) -> object:
@@ -257,7 +310,11 @@ class Vectors:
         self.first_position = int(data.attrs.get("query_start", 0))
 
     def __getitem__(self, where) -> numpy.ndarray:
-        stored = numpy.asarray(self._data[where])
+        try:
+            stored = numpy.asarray(self._data[where])
+        except OSError as error:
+            raise Error(f"{self._data.file.filename}: {self._data.name}: {_reason(error)}; "
+                        "allowed: a trace that `kvreplay verify` accepts") from None
         if self._brain_float:  # the upper half of a float32
             return (stored.astype(numpy.uint32) << numpy.uint32(16)).view(numpy.float32)
         return stored.astype(numpy.float32)
@@ -283,8 +340,9 @@ class Trace(_File):
         about = self.attributes
         self.name = self.path.name.removesuffix(".kvtrace.h5")
         self.model: str = about["model"]
-        #: Those in the file, by the model's numbers.
-        self.layers = [int(layer) for layer in about["recorded_layers"]]
+        with self._reading():
+            #: Those in the file, by the model's numbers.
+            self.layers = [int(layer) for layer in about["recorded_layers"]]
         self.tokens: int = about["tokens"]
         self.prompt_tokens: int = about["prompt_tokens"]
         #: Step s decodes position prompt_tokens + s.
@@ -300,7 +358,8 @@ class Trace(_File):
         folder = self._layer(layer, self.layers)
         if name not in folder:
             raise _unknown(f"{self.path}: {folder.name}", "data set", name, folder)
-        return Vectors(folder[name], self.attributes["dtype"] == "bf16")
+        with self._reading():
+            return Vectors(folder[name], self.attributes["dtype"] == "bf16")
 
     def keys(self, layer: int) -> Vectors:
         """[kv_heads, tokens, head_dim]; rotated by position where `key_state` is post_rope."""
@@ -321,7 +380,11 @@ class Trace(_File):
     def window(self, layer: int) -> int:
         """Of how many latest positions, its own included, a token sees: 0 = all."""
         self._layer(layer, self.layers)
-        return int(self.attributes["sliding_window"][self.layers.index(layer)])
+        windows = numpy.atleast_1d(self.attributes["sliding_window"])
+        if len(windows) != len(self.layers):
+            raise Error(f"{self.path}: sliding_window has {len(windows)} values; allowed: "
+                        f"{len(self.layers)}, one a recorded layer")
+        return int(windows[self.layers.index(layer)])
 
     def kv_head(self, query_head: int) -> int:
         """The KV head that a query head reads."""
@@ -332,7 +395,8 @@ class Trace(_File):
         """By position: token `id`; `entropy` (nats) and `top_probability` of the distribution over
         the next token, natural `log_probability` of the one that came; whether it was `decoded`."""
         names = ("id", "entropy", "top_probability", "log_probability")
-        frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})
+        with self._reading():
+            frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})
         frame["decoded"] = frame.index >= self.prompt_tokens
         return frame.rename_axis("position")
 
@@ -379,18 +443,23 @@ class Stream:
         self._folder, self._steps = folder, log.steps
         self._where = f"{log.path}: {folder.name}"
         self._read: dict[str, numpy.ndarray] = {}
-        self.first_kv_head, self.kv_heads, self.query_heads, self.rows = (
-            int(folder.attrs[name])
-            for name in ("first_kv_head", "kv_heads", "query_heads", "rows"))
+        with self._reading():
+            self.first_kv_head, self.kv_heads, self.query_heads, self.rows = (
+                int(folder.attrs[name])
+                for name in ("first_kv_head", "kv_heads", "query_heads", "rows"))
         #: The layer's number of the stream's first query head.
         self.first_query_head = self.first_kv_head * (log.query_heads // log.kv_heads)
+
+    def _reading(self):
+        return _reading(self._where, LOG)
 
     def data(self, name: str) -> numpy.ndarray:
         """A data set, read once."""
         if name not in self._read:
             if name not in self._folder:
                 raise _unknown(self._where, "data set", name, self._folder)
-            self._read[name] = self._folder[name][:]
+            with self._reading():
+                self._read[name] = self._folder[name][:]
         return self._read[name]
 
     def _part(self, values: str, begins: str, item: int) -> numpy.ndarray:
@@ -414,8 +483,7 @@ class Stream:
         _at(self._where, "step", step, self._steps)
         _at(self._where, "query head", query_head, self.query_heads)
         if len(self.data("attended_begin")) == 0:
-            raise Error(f"{self._where}/attended: tokens were not recorded; allowed: a log of "
-                        "`kvreplay run --access-log`")
+            raise Error(f"{self._where}/attended: tokens were not recorded; allowed: {LOG}")
         return self._part("attended", "attended_begin", step * self.query_heads + query_head)
 
     def events(self) -> pandas.DataFrame:
@@ -462,27 +530,31 @@ class AccessLog(_File):
     def __init__(self, path: PathLike) -> None:
         needed = ("system", "layers", "steps", "prompt_tokens", "query_heads", "kv_heads",
                   "trace_sha256", "decide_config")
-        super().__init__(path, "kvaccess", needed, "a log of `kvreplay run --access-log`")
+        super().__init__(path, "kvaccess", needed, LOG)
         about = self.attributes
         self.system: str = about["system"]
-        self.layers = [int(layer) for layer in about["layers"]]
         self.steps: int = about["steps"]
         self.prompt_tokens: int = about["prompt_tokens"]
         self.query_heads: int = about["query_heads"]
         self.kv_heads: int = about["kv_heads"]
         self.trace_sha256: str = about["trace_sha256"]
-        #: Stage 1's parts, with every argument.
-        self.config: dict = json.loads(about["decide_config"])
+        with self._reading():
+            self.layers = [int(layer) for layer in about["layers"]]
+            #: Stage 1's parts, with every argument.
+            self.config: dict = json.loads(about["decide_config"])
 
     def is_dense(self, layer: int) -> bool:
         """Whether the system attends to the whole layer, without groups."""
-        return bool(self._layer(layer, self.layers).attrs["dense"])
+        folder = self._layer(layer, self.layers)
+        with self._reading():
+            return bool(folder.attrs["dense"])
 
     def streams(self, layer: int) -> list[Stream]:
         """One a KV head, or one for all KV heads of the layer."""
         folder = self._layer(layer, self.layers)
-        return [Stream(folder[f"stream/{number}"], self)
-                for number in range(folder.attrs["streams"])]
+        with self._reading():
+            return [Stream(folder[f"stream/{number}"], self)
+                    for number in range(folder.attrs["streams"])]
 
     def attended(self, layer: int, query_head: int, step: int) -> numpy.ndarray:
         """The positions that a query head of the layer attended to, ascending."""
@@ -492,7 +564,7 @@ class AccessLog(_File):
             if 0 <= own < stream.query_heads:
                 return stream.attended(step, own)
         raise Error(f"{self.path}: /layer/{layer:02}: no stream has query head {query_head}; "
-                    "allowed: a log of `kvreplay run --access-log`")
+                    f"allowed: {LOG}")
 
     def selections(self, layer: int) -> pandas.DataFrame:
         """One row a step and query head of the layer: `groups` (those that its row picked, best
@@ -510,11 +582,12 @@ class AccessLog(_File):
     def quality(self, layer: int) -> pandas.DataFrame:
         """One row a step and query head: recall, attention_mass and best_attention_mass from 0 to
         1, output_error from 0 (docs/metrics.md)."""
-        folder = self._layer(layer, self.layers)["quality"]
+        folder = self._layer(layer, self.layers)
         step, head = numpy.indices((self.steps, self.query_heads))
         names = ("recall", "attention_mass", "best_attention_mass", "output_error")
-        return pandas.DataFrame({"step": step.ravel(), "query_head": head.ravel(),
-                                 **{name: folder[name][:].ravel() for name in names}})
+        with self._reading():
+            measured = {name: folder["quality"][name][:].ravel() for name in names}
+        return pandas.DataFrame({"step": step.ravel(), "query_head": head.ravel(), **measured})
 
     def __repr__(self) -> str:
         return (f"AccessLog({self.path.name}: {self.system}, layers {self.layers}, {self.steps} "

@@ -115,6 +115,28 @@ class Traces(WithProgram):
             with self.refused(["position 3000", "3008 to 3327"]):
                 trace.attention(12, 0, 3000)
 
+    def test_what_a_file_lacks(self):
+        self.cut_trace("whole.kvtrace.h5", 64, 4)
+        def spoil(change):
+            spoilt = self.folder / "spoilt.kvtrace.h5"
+            spoilt.write_bytes((self.folder / "whole.kvtrace.h5").read_bytes())
+            with h5py.File(spoilt, "r+") as file:
+                change(file)
+            return kvreplay.trace(spoilt)
+
+        def remove(path):
+            return lambda file: file.__delitem__(path)
+
+        with spoil(remove("layer/12")) as trace, self.refused(["spoilt.kvtrace.h5", "'12'"]):
+            trace.keys(12)
+        with spoil(remove("tokens/entropy")) as trace, self.refused(["spoilt", "'entropy'"]):
+            trace.positions()
+        with self.refused(["spoilt", "allowed: a trace that `kvreplay verify`"]):
+            spoil(lambda file: file.attrs.__setitem__("recorded_layers", "twelve"))
+        with spoil(lambda file: file.attrs.__setitem__("sliding_window", [0])) as trace, \
+                self.refused(["sliding_window has 1", "allowed: 2"]):
+            trace.window(24)
+
 
 class Results(WithProgram):
     @classmethod
@@ -230,6 +252,58 @@ class Results(WithProgram):
                 log.attended(log.layers[0], 0, STEPS)
             with self.refused(["layer 5"]):
                 log.quality(5)
+        with self.refused(["sweep", "made no folder", "call("]):
+            kvreplay.sweep(self.experiment, {}, "--plan", "--no-cache")
+        with self.refused(["settings", "complex"]):
+            kvreplay.run(self.experiment, {"seed": 1j})
+        with mock.patch.dict(os.environ, {"KVREPLAY": str(self.no_program())}):
+            with self.refused(["no-program", "cannot be run"]):
+                kvreplay.call("list", "systems")
+
+    def no_program(self):
+        file = self.folder / "no-program"
+        file.write_bytes(b"\x7fELF, but not really")
+        file.chmod(0o755)
+        return file
+
+    def test_what_a_log_lacks(self):
+        spoilt = self.folder / "spoilt.access.h5"
+        spoilt.write_bytes(next(self.out.glob("*.quest.access.h5")).read_bytes())
+        with h5py.File(spoilt, "r+") as file:
+            layer = int(file.attrs["layers"][0])
+            del file[f"layer/{layer:02}/quality/recall"]
+            del file[f"layer/{layer:02}/stream/0"].attrs["rows"]
+            del file[f"layer/{layer:02}"].attrs["dense"]
+        with kvreplay.access_log(spoilt) as log:
+            for ask, says in ((log.quality, "'recall'"), (log.streams, "'rows'"),
+                              (log.is_dense, "'dense'")):
+                with self.refused(["spoilt.access.h5", says, "--access-log"]):
+                    ask(layer)
+        with h5py.File(spoilt, "r+") as file:
+            file.attrs["decide_config"] = "{"
+        with self.refused(["spoilt.access.h5", "--access-log"]):
+            kvreplay.access_log(spoilt)
+
+    def test_numbers_of_numpy_are_settings(self):
+        self.assertEqual(kvreplay.settings_words({"seed": np.int64(3), "set": [np.float64(0.5)]}),
+                         ["--set", "seed=3", "--set", "set=0.5"])
+
+    def test_what_tune_found(self):
+        out = self.folder / "tuned"
+        kvreplay.call("tune", self.experiment, "--system", "quest", "--set", "device=ufs40",
+                      "--evaluations", 8, "--population", 4, "--no-cache", "--no-validation",
+                      "--out", out)
+        front, evaluated = kvreplay.front(out), kvreplay.evaluated(out)
+        chosen = evaluated[evaluated["front"] == 1]
+        self.assertEqual(list(front["system"]), list(chosen["system"]))
+        self.assertEqual(len(evaluated), 8 + 1)
+        best = kvreplay.pareto_front(evaluated[evaluated["feasible"] == 1], minimise=[
+            "output_error", "latency_ms", "dram_kv_bytes"])
+        self.assertEqual(set(best["system"]), set(front["system"]))
+        for row in front.itertuples():
+            self.assertEqual(json.loads(row.composition)["cache"]["part"], row.cache)
+        with self.refused(["front.csv", "kvreplay tune"]):
+            kvreplay.front(self.out)
 
 
 class ParetoFront(WithProgram):
@@ -260,6 +334,8 @@ class ParetoFront(WithProgram):
             kvreplay.pareto_front(frame, maximise="sped")
         with self.refused(["no objective"]):
             kvreplay.pareto_front(frame)
+        with self.refused(["column name", "numbers"]):
+            kvreplay.pareto_front(pandas.DataFrame({"name": ["a"]}), maximise="name")
 
 
 if __name__ == "__main__":
