@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "traces/trace_paths.hpp"
+
 namespace kvreplay {
 
 Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) const {
@@ -10,10 +12,9 @@ Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) cons
   const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
   std::optional<Adapter> found = trace_.load_adapter(index, name);
   if (!found) {
-    const std::string number = (layer < 10 ? "0" : "") + std::to_string(layer);
-    throw UserError({trace_.file(), "/adapter/" + number + "/" + name},
+    throw UserError({trace_.file(), adapter_group(layer) + "/" + name},
                     "there is no such adapter, which a system's scoring needs",
-                    "a trace to which the adapter was added");
+                    "a trace to which `kvreplay adapt` added it");
   }
   return std::move(*found);
 }

@@ -46,6 +46,19 @@ class Adapt(ProgramTest):
         self.assertIn("warning", made)
         self.assertRegex(ran, "warning: [^\n]*adapted.kvtrace.h5[^\n]*head_pca[^\n]*very text")
 
+    def test_a_synthetic_trace_is_adapted_by_another(self):
+        for seed in (1, 2):
+            made = self.kvreplay("synth", f"s{seed}.synthetic.kvtrace.h5", "--like", self.story,
+                                 "--seed", seed)
+            self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertRegex(made.stderr, r"wrote s2.synthetic.kvtrace.h5 \(\d+\.\d [KM]iB\)\n")
+        self.assertIn("`kvreplay adapt ANOTHER s2.synthetic.kvtrace.h5 NEW`", made.stderr)
+        run = ["run", self.experiment, "--set", "system=loki", "--format", "csv", "--set"]
+        self.refuses([*run, "trace=s2.synthetic.kvtrace.h5"], ["head_pca", "`kvreplay adapt`"])
+        self.succeed("adapt", "s1.synthetic.kvtrace.h5", "s2.synthetic.kvtrace.h5",
+                     "adapted.synthetic.kvtrace.h5")
+        self.succeed(*run, "trace=adapted.synthetic.kvtrace.h5")
+
     def test_a_mistake(self):
         self.refuses(["adapt", self.other, self.story, "bad.kvtrace.h5", "--rank", "500"],
                      ["other.kvtrace.h5", "rank is 500", "1 to 192"])

@@ -12,9 +12,12 @@
 #include "sim/base/output_file.hpp"
 #include "sim/base/parallel.hpp"
 #include "sim/base/progress.hpp"
+#include "sim/base/shell.hpp"
+#include "sim/base/size.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "traces/shipped.hpp"
 #include "traces/synthesise.hpp"
 
 namespace kvreplay {
@@ -58,7 +61,7 @@ Json to_json(const SynthesisReport& report) {
 
 struct SynthOptions {
   std::string out;
-  std::string like = KVREPLAY_SOURCE_DIR "/traces/data/smollm2-135m-story-3k.kvtrace.h5";
+  std::string like;
   std::optional<std::int64_t> tokens;
   std::string report;
   SynthesisOptions synthesis;
@@ -70,8 +73,16 @@ void check_name(const std::string& out) {
                   "NAME" + std::string(kEnding) + ": the name says what it is");
 }
 
+bool has_adapters(const TraceReader& trace) {
+  for (std::int64_t i = 0; i < std::ssize(trace.info().recorded_layers); ++i) {
+    if (!trace.adapter_names(i).empty()) return true;
+  }
+  return false;
+}
+
 void synthesise(SynthOptions options) {
   check_name(options.out);
+  if (options.like.empty()) options.like = find_trace("story", {"synth", "--like"});
   if (!options.report.empty()) {
     check_not_input(options.report, options.like);
     check_not_input(options.report, options.out);
@@ -100,7 +111,13 @@ void synthesise(SynthOptions options) {
   }
   std::cout << to_text(synthesiser.report());
   std::cerr << "kvreplay: wrote " << options.out << " ("
-            << std::filesystem::file_size(options.out) / 1000000 << " MB)\n";
+            << size_text(static_cast<std::int64_t>(std::filesystem::file_size(options.out)))
+            << ")\n";
+  if (has_adapters(source)) {
+    std::cerr << "kvreplay: it has no adapters, which " << options.like
+              << " has; `kvreplay adapt ANOTHER " << shell_word(options.out)
+              << " NEW` makes them, where ANOTHER is the same with another --seed\n";
+  }
 }
 
 }  // namespace
@@ -124,6 +141,7 @@ void add_synth(CLI::App& program) {
                    "Its layers to learn from, by the model's numbers (default: all)")
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->check(number_range())
       ->type_name("N,N");
   const auto integer = [&](const char* name, auto& value, std::int64_t least, const char* help) {
     command->add_option(name, value, help)
@@ -149,7 +167,7 @@ void add_synth(CLI::App& program) {
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--dtype", wanted.dtype, "How vectors are stored (default: the real trace's)")
-      ->check(CLI::IsMember({"f16", "bf16"}))
+      ->check(one_of({"f16", "bf16"}))
       ->type_name("f16|bf16");
   command
       ->add_option("--clusters", wanted.clusters,
