@@ -1,6 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -12,18 +13,32 @@
 namespace kvreplay {
 namespace {
 
+/// What the folders of a cache hold (docs/experiments.md).
+const std::map<std::string, const char*> kMeanings{
+    {"decide", "access logs: what systems selected on a trace"},
+    {"place", "I/O plans: what is read and written"},
+    {"time", "timings of finished cells"},
+    {"quality", "quality, means by layer"},
+    {"trace", "hashes of trace files"},
+    {"rates", "how long the work took, for the estimate of --plan"}};
+
+void print_line(const std::string& kind, const StageStore::Use& use, const std::string& meaning) {
+  std::cout << std::left << std::setw(10) << kind << std::right << std::setw(10) << use.entries
+            << " entries" << std::setw(12) << size_text(use.bytes)
+            << (meaning.empty() ? "" : "  " + meaning) << '\n';
+}
+
 void print_info(const CacheOptions& options) {
   const std::optional<StageStore> store = options.open();
   std::cout << "folder: " << store->folder() << '\n';
   StageStore::Use all;
   for (const auto& [kind, use] : store->use_by_kind()) {
-    std::cout << std::left << std::setw(10) << kind << std::right << std::setw(10) << use.entries
-              << " entries  " << size_text(use.bytes) << '\n';
+    const auto meaning = kMeanings.find(kind);
+    print_line(kind, use, meaning == kMeanings.end() ? "" : meaning->second);
     all.entries += use.entries;
     all.bytes += use.bytes;
   }
-  std::cout << std::left << std::setw(10) << "all" << std::right << std::setw(10) << all.entries
-            << " entries  " << size_text(all.bytes) << '\n';
+  print_line("all", all, "");
 }
 
 void prune(const CacheOptions& options) {
@@ -68,10 +83,10 @@ std::string CacheOptions::left_by_interrupt() const {
 
 void add_cache(CLI::App& program) {
   CLI::App* command =
-      program.add_subcommand("cache", "The folder in which sweeps keep outputs of stages");
+      program.add_subcommand("cache", "The folder in which sweeps keep what is finished");
   command->require_subcommand(1);
   auto options = std::make_shared<CacheOptions>();
-  CLI::App* info = command->add_subcommand("info", "How much it holds, by stage");
+  CLI::App* info = command->add_subcommand("info", "How much it holds, and of what");
   options->add_to(*info);
   info->callback([options] { print_info(*options); });
   CLI::App* removal = command->add_subcommand(
