@@ -20,6 +20,7 @@ class ClosedLoop final : public EventHandler {
       : workload_(workload),
         device_(spec.make(simulation_)),
         limits_(device_->limits()),
+        path_(std::llround(workload.path_us * 1e3)),
         random_(workload.seed),
         outstanding_(workload.depth),
         to_complete_(workload.depth + workload.requests) {
@@ -35,9 +36,13 @@ class ClosedLoop final : public EventHandler {
     return summary();
   }
 
-  /// A command of request `argument` has completed.
+  /// A command of request `argument` has completed; or, without any, it has arrived.
   void on_event(std::uint64_t argument) override {
     Request& request = outstanding_[argument];
+    if (request.commands_left == 0) {
+      arrive(argument);
+      return;
+    }
     if (--request.commands_left > 0) return;
     ++completed_;
     if (completed_ == workload_.depth) {
@@ -70,6 +75,15 @@ class ClosedLoop final : public EventHandler {
   };
 
   void submit(std::uint64_t index) {
+    outstanding_[index] = {simulation_.now()};
+    if (path_ == 0) {
+      arrive(index);
+    } else {
+      simulation_.schedule(simulation_.now() + path_, *this, index);
+    }
+  }
+
+  void arrive(std::uint64_t index) {
     const std::uint64_t places = workload_.range_bytes / workload_.bytes;
     const std::uint64_t place =
         workload_.sequential ? next_place_++ % places : random_.below(places);
@@ -77,7 +91,8 @@ class ClosedLoop final : public EventHandler {
     const bool write = random_.uniform() < workload_.write_share;
     commands_.clear();
     to_commands({&extent, 1}, write, limits_, commands_);
-    outstanding_[index] = {simulation_.now(), commands_.size(), write};
+    outstanding_[index].commands_left = commands_.size();
+    outstanding_[index].write = write;
     for (const IoCommand& command : commands_) device_->submit(command, *this, index);
   }
 
@@ -113,6 +128,7 @@ class ClosedLoop final : public EventHandler {
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   const DeviceLimits limits_;
+  const SimTime path_;
   Random random_;
   std::uint64_t next_place_ = 0;  ///< of a sequential workload
   std::vector<Request> outstanding_;
@@ -140,6 +156,8 @@ Measurement measure(const DeviceSpec& spec, const Workload& workload) {
           "at least the depth");
   require(workload.write_share >= 0 && workload.write_share <= 1, "write_share",
           std::to_string(workload.write_share), "0 to 1");
+  require(workload.path_us >= 0 && workload.path_us <= 1e9, "path_us",
+          std::to_string(workload.path_us), "0 to 1e9");
   require(workload.range_bytes >= workload.bytes, "range_bytes",
           std::to_string(workload.range_bytes), "at least the bytes of a request");
   return ClosedLoop(spec, workload).run();

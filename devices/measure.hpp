@@ -17,9 +17,11 @@ struct Workload {
   std::uint64_t seed = 0;
   bool sequential = false;         ///< one after the other from 0, and again; else at random
   bool write_buffer_full = false;  ///< at the beginning, as long and fast writes leave it
+  double path_us = 0;  ///< that a request spends on its way to the device, beside all others
 };
 
-/// Latency is from submission (the wait in the host included) to the last byte of the request.
+/// Latency is from submission (the way to the device and the wait in the host included) to the last
+/// byte of the request.
 /// Percentile p: the smallest latency that at least p % of the requests do not exceed.
 struct Measurement {
   std::uint64_t requests = 0;  ///< measured: those after the first `depth`, which fill the pipeline

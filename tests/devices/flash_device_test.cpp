@@ -411,6 +411,31 @@ TEST(FlashConfig, ARequiredParameterIsMissed) {
       UserError);
 }
 
+TEST(Measure, ThePathIsBesideTheDevice) {
+  const DeviceSpec spec = flash();
+  for (const std::uint32_t depth : {1u, 4u, 32u}) {
+    Workload workload{.bytes = 4096, .depth = depth, .requests = 4000};
+    const Measurement without = measure(spec, workload);
+    workload.path_us = 100;
+    const Measurement with = measure(spec, workload);
+    // Little's law holds with it as without.
+    EXPECT_NEAR(with.iops * with.mean_us * 1e-6, depth, 0.01 * depth);
+    if (depth == 1) {
+      EXPECT_NEAR(with.mean_us, without.mean_us + 100, 1e-3);
+    } else {
+      // Requests on their way do not queue.
+      EXPECT_LT(with.mean_us, without.mean_us + 100);
+      EXPECT_LE(with.iops, without.iops * 1.001);
+    }
+  }
+  // A busy device is as fast as it is, whatever the way.
+  const DeviceSpec slow = flash({{"command_overhead_us", "500"}});
+  Workload workload{.bytes = 4096, .depth = 32, .requests = 4000};
+  const double without = measure(slow, workload).iops;
+  workload.path_us = 100;
+  EXPECT_NEAR(measure(slow, workload).iops / without, 1, 1e-3);
+}
+
 TEST(Measure, RefusesAWorkloadThatMakesNoSense) {
   const DeviceSpec spec = flash();
   EXPECT_THROW((void)measure(spec, {.bytes = 0}), UserError);
