@@ -150,7 +150,7 @@ double greatest_mb_s(std::span<const MeasuredPoint> points, double write_share) 
   return greatest;
 }
 
-/// At the least depth, and the greatest rate.
+/// The least latency in the device at the least depth, and the greatest rate.
 struct Extremes {
   double latency_us = 1e6;
   double iops = 0;
@@ -160,7 +160,8 @@ Extremes extremes(const Points& points) {
   for (const MeasuredPoint& point : points) {
     found.iops = std::max(found.iops, point.iops);
     if (point.depth == points.front().depth) {
-      found.latency_us = std::min(found.latency_us, 1e6 * point.depth / point.iops);
+      const double latency_us = 1e6 * point.depth / point.iops - point.path_us;
+      found.latency_us = std::min(found.latency_us, std::max(latency_us, 0.1));
     }
   }
   return found;
@@ -305,6 +306,12 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     throw UserError(base.at("part").place(), "found " + spec.device.name(), "flash");
   }
   Calibration result{.config = base};
+  if (options.mixing) {
+    constexpr double kInOrder = 0.5;
+    const char* order = *options.mixing > kInOrder ? "random" : "arrival";
+    result.told["service_order"] = order;
+    result.config = result.config.with("service_order", order);
+  }
   for (const MeasuredPoint& point : points) result.points.push_back({point});
   choose_held_out(result.points, 0, options.hold_out_every);
   choose_held_out(result.points, 1, options.hold_out_every);
@@ -324,7 +331,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     const double rate = greatest_mb_s(points, 0);
     Values counts;
     for (const char* name : kCountNames) counts[name] = value_of(spec, name);
-    Search search(base, reads, read_unknowns(spec, rate), counts, options);
+    Search search(result.config, reads, read_unknowns(spec, rate), counts, options);
     take(result, search.run(read_starts(search.start(), reads, rate), fit_writes ? 0.5 : 1));
   } else {
     require(writes, write_unknowns(spec).size());
@@ -361,7 +368,8 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
   const std::string base_name = base.at("name").text();
   for (const Parameter& parameter : spec.device.part().parameters) {
-    const bool fitted = calibration.fitted.contains(parameter.name);
+    const bool fitted =
+        calibration.fitted.contains(parameter.name) || calibration.told.contains(parameter.name);
     if (!fitted && !base.has(parameter.name)) continue;  // the default
     const bool by_writes = calibration.decided_by_writes.contains(parameter.name);
     const ConfigNode& from = by_writes && !fitted ? base : calibration.config;

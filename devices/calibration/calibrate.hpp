@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -22,14 +23,16 @@ struct CalibrateOptions {
   std::uint64_t hold_out_every = 5;
   std::string file = {};          ///< of the points, for errors
   std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
-  int threads = 1;                ///< the result does not depend on it
-  Progress* progress = nullptr;   ///< of kProgressUnits
+  std::optional<double> mixing = {};  ///< of a burst: above one half, pages are served at random
+  int threads = 1;                    ///< the result does not depend on it
+  Progress* progress = nullptr;       ///< of kProgressUnits
 };
 
 struct Calibration {
   ConfigNode config;                             ///< the base with the fitted values
   std::map<std::string, double> fitted = {};     ///< parameter -> value
   std::map<std::string, double> untold = {};     ///< those that the points do not tell: the base's
+  std::map<std::string, std::string> told = {};  ///< what a burst tells: parameter -> value
   std::set<std::string> decided_by_writes = {};  ///< of both
   std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
   std::uint64_t evaluations = 0;                 ///< models tried
@@ -38,9 +41,10 @@ struct Calibration {
 /// Fits the `flash` model to random requests. Reads decide latency, overhead and sensing time of a
 /// command, rates of channels and link, channels and dies; with these held, writes decide latency
 /// and overhead of a write, write buffer and program time (that of the write booster where the base
-/// has one, too). Everything else is the base's. A deterministic descent from several starts on the
-/// squared log errors of IOPS and mean latency; a parameter that no point depends on stays the
-/// base's. UserError when the base is no flash model, or too few points are left to fit.
+/// has one, too). A burst decides the order of service. Everything else is the base's. A
+/// deterministic descent from several starts on the squared log errors of IOPS and mean latency; a
+/// parameter that no point depends on stays the base's. UserError when the base is no flash model,
+/// or too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 

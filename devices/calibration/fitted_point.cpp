@@ -24,6 +24,7 @@ class Model {
     // The same random places for every model, so that their differences are the parameters'.
     constexpr std::uint64_t kLarge = 128 << 10;
     Workload workload{.bytes = measured.bytes, .depth = measured.depth};
+    workload.path_us = measured.path_us;
     workload.requests = std::max<std::uint64_t>(measured.bytes > kLarge ? 250 : 600,
                                                 8 * std::uint64_t{measured.depth});
     if (coarse_) workload.requests /= 3;

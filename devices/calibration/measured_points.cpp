@@ -13,7 +13,7 @@
 namespace kvreplay {
 namespace {
 
-double number(const ConfigNode& node, double most = 1e15) {
+double number(const ConfigNode& node, double most = 1e15, double least = 0) {
   const Value value = node.argument().value;
   double found = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -23,8 +23,9 @@ double number(const ConfigNode& node, double most = 1e15) {
   } else {
     throw UserError(node.place(), "found " + to_text(value), "a number");
   }
-  if (!(found >= 0 && found <= most)) {
-    throw UserError(node.place(), "found " + to_text(value), "0 to " + to_text(Value(most)));
+  if (!(found >= least && found <= most)) {
+    throw UserError(node.place(), "found " + to_text(value),
+                    to_text(Value(least)) + " to " + to_text(Value(most)));
   }
   return found;
 }
@@ -115,6 +116,7 @@ MeasuredPoints from_probe(const ConfigNode& root) {
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
     take(found, point);
+    if (node.has("burst")) found.mixing = number(node.at("burst").at("mixing"), 1, -1);
   }
   if (others > 0) {
     found.notes.push_back(std::to_string(others) + " points in sequence are left out");
@@ -201,6 +203,30 @@ MeasuredPoints from_fio(const ConfigNode& root) {
 }
 
 }  // namespace
+
+void tell_path(MeasuredPoints& measured, const MeasuredPoints& blank,
+               const std::string& blank_file) {
+  for (MeasuredPoint& point : measured.points) {
+    const auto path = std::find_if(
+        blank.points.begin(), blank.points.end(), [&point](const MeasuredPoint& candidate) {
+          return candidate.depth == 1 && candidate.bytes == point.bytes &&
+                 candidate.write_share == point.write_share;
+        });
+    const std::string what = std::to_string(point.bytes) + " bytes, " +
+                             to_text(Value(100 * point.write_share)) + " % writes";
+    if (path == blank.points.end()) {
+      throw UserError({blank_file, ""}, "no requests of " + what + " at depth 1",
+                      "all that were measured on the device");
+    }
+    if (path->mean_us >= point.mean_us) {
+      throw UserError({blank_file, ""},
+                      "requests of " + what + " take " + to_text(Value(path->mean_us)) +
+                          " us, on the device " + to_text(Value(point.mean_us)) + " us",
+                      "a device that takes no time");
+    }
+    point.path_us = path->mean_us;
+  }
+}
 
 MeasuredPoints load_measured_points(const std::string& file) {
   return parse_measured_points(read_text_file(file, "a measurement"), file);

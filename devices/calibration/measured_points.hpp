@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct MeasuredPoint {
   std::uint64_t requests = 0;  ///< that were measured; told of points with writes
   double read_us = 0;          ///< mean of the reads; 0: not told apart
   double write_us = 0;         ///< mean of the writes; 0: not told apart
+  double path_us = 0;          ///< of mean_us, what the way to the device takes
 };
 
 /// The points of a measurement that a model can be compared with.
@@ -25,6 +27,7 @@ struct MeasuredPoints {
   std::vector<MeasuredPoint> points;  ///< by write share, then bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
   std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
+  std::optional<double> mixing = {};  ///< of a probe's burst; 0: in order, 1: all end together
 };
 
 /// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random requests
@@ -33,5 +36,11 @@ struct MeasuredPoints {
 [[nodiscard]] MeasuredPoints load_measured_points(const std::string& file);
 [[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text,
                                                    const std::string& file);
+
+/// Tells the points what the way to the device takes: the latency at depth 1, of as many bytes and
+/// the same share of writes, in `blank`, which was measured by the same way on a device that takes
+/// no time. UserError, of `blank_file`, where it has none, or more than a point's whole latency.
+void tell_path(MeasuredPoints& measured, const MeasuredPoints& blank,
+               const std::string& blank_file);
 
 }  // namespace kvreplay

@@ -25,6 +25,7 @@ struct CalibrateCommand {
   std::string measurement;
   std::string base = "nvme_jetson";
   std::string out;
+  std::string blank;
   std::uint64_t hold_out_every = CalibrateOptions{}.hold_out_every;
   bool csv = false;
   std::string configs = ConfigFolder::standard().folder();
@@ -168,6 +169,9 @@ void print_report(const Calibration& calibration) {
     std::printf("%-20s %10g%s\n", parameter.c_str(), value,
                 calibration.decided_by_writes.contains(parameter) ? "  by the writes" : "");
   }
+  for (const auto& [parameter, value] : calibration.told) {
+    std::printf("%-20s %10s  by the burst\n", parameter.c_str(), value.c_str());
+  }
   for (const auto& [parameter, value] : calibration.untold) {
     std::printf("%-20s %10g  the base's: these points do not tell it\n", parameter.c_str(), value);
   }
@@ -179,7 +183,11 @@ void run_calibrate(const CalibrateCommand& options) {
   check_not_input(options.out, options.measurement);
   check_not_input(options.out, base_file);
   const ConfigNode base = ConfigNode::load(base_file);
-  const MeasuredPoints measured = load_measured_points(options.measurement);
+  MeasuredPoints measured = load_measured_points(options.measurement);
+  if (!options.blank.empty()) {
+    check_not_input(options.out, options.blank);
+    tell_path(measured, load_measured_points(options.blank), options.blank);
+  }
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
   std::optional<Progress> progress;
   progress.emplace("calibrate", CalibrateOptions::kProgressUnits);
@@ -187,6 +195,7 @@ void run_calibrate(const CalibrateCommand& options) {
                                             {.hold_out_every = options.hold_out_every,
                                              .file = options.measurement,
                                              .block_bytes = measured.block_bytes,
+                                             .mixing = measured.mixing,
                                              .threads = processor_count(),
                                              .progress = &*progress});
   progress.reset();
@@ -237,6 +246,11 @@ void add_device_calibrate(CLI::App& device) {
       ->type_name("N")
       ->check(in_range(0, 1000))
       ->capture_default_str();
+  command
+      ->add_option("--blank", options->blank,
+                   "A measurement, of the same sizes at depth 1, of a device that takes no time, "
+                   "reached in the same way: what the way takes is left out of the model")
+      ->type_name("FILE");
   command->add_flag("--csv", options->csv, "Print one row a point in place of the tables");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(

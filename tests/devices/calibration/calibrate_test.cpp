@@ -18,6 +18,7 @@ namespace {
 
 using test::flash;
 using test::flash_config;
+using test::Overrides;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -96,6 +97,42 @@ TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
           << bytes << " bytes, depth " << depth;
     }
   }
+}
+
+TEST(Calibrate, WhatTheWayTakesIsLeftOut) {
+  const DeviceSpec truth = flash({{"command_overhead_us", "12"}, {"read_us", "60"}});
+  std::vector<MeasuredPoint> points;
+  for (const std::uint64_t bytes : {4 << 10, 64 << 10}) {
+    for (const std::uint32_t depth : {1u, 2u, 8u, 32u}) {
+      Workload workload{.bytes = bytes, .depth = depth, .requests = 1500, .seed = 99};
+      workload.path_us = 100;
+      const Measurement m = measure(truth, workload);
+      points.push_back(
+          {.bytes = bytes, .depth = depth, .iops = m.iops, .mean_us = m.mean_us, .path_us = 100});
+    }
+  }
+  const Calibration calibration =
+      calibrate(flash_config({}), points, {.hold_out_every = 0, .threads = 2});
+  print(calibration);
+  const DeviceSpec found = DeviceSpec::parse(calibration.config);
+  for (const std::uint32_t depth : {1u, 4u, 32u}) {
+    const Workload workload{.bytes = 4096, .depth = depth, .requests = 1500};
+    EXPECT_NEAR(measure(found, workload).iops / measure(truth, workload).iops, 1, 0.04) << depth;
+  }
+}
+
+TEST(Calibrate, ABurstDecidesTheOrderOfService) {
+  const std::vector<MeasuredPoint> points = few_points();
+  const auto order = [&](const Overrides& base, std::optional<double> mixing) {
+    const Calibration calibration = calibrate(
+        flash_config(base), points, {.hold_out_every = 0, .threads = 2, .mixing = mixing});
+    EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value());
+    return DeviceSpec::parse(calibration.config).device.arguments().text("service_order");
+  };
+  EXPECT_EQ(order({}, std::nullopt), "arrival");
+  EXPECT_EQ(order({{"service_order", "random"}}, std::nullopt), "random");
+  EXPECT_EQ(order({{"service_order", "random"}}, 0.02), "arrival");
+  EXPECT_EQ(order({}, 0.97), "random");
 }
 
 TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {

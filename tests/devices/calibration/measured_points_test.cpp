@@ -175,6 +175,41 @@ TEST(MeasuredPoints, OfAProbeAreItsRandomRequests) {
   }
 }
 
+TEST(MeasuredPoints, ABurstTellsTheOrderOfService) {
+  const auto burst = [](const std::string& members) {
+    return probe_of(R"({"pattern": "random", "write_share": 0, "bytes": 4096, "depth": 2,
+                        "iops": 20000.0, "mean_us": 100.0)" +
+                    members + "}");
+  };
+  EXPECT_FALSE(parse_measured_points(burst(""), "m.json").mixing);
+  EXPECT_EQ(parse_measured_points(burst(R"(, "burst": {"mixing": -0.02})"), "m.json").mixing,
+            -0.02);
+  EXPECT_THAT(user_error_of([&] {
+                (void)parse_measured_points(burst(R"(, "burst": {"mixing": 1.5})"), "m.json");
+              }),
+              HasSubstr("m.json: /points/0/burst/mixing: found 1.5; allowed: -1 to 1"));
+}
+
+TEST(MeasuredPoints, ABlankTellsThePath) {
+  const auto measurement = [](const std::string& bytes, double iops, double us) {
+    return parse_measured_points(
+        probe_of(R"({"pattern": "random", "write_share": 0, "bytes": )" + bytes +
+                 R"(, "depth": 1, "iops": )" + std::to_string(iops) + R"(, "mean_us": )" +
+                 std::to_string(us) + "}"),
+        "m.json");
+  };
+  MeasuredPoints measured = measurement("4096", 5000, 200);
+  tell_path(measured, measurement("4096", 16000, 60), "blank.json");
+  EXPECT_DOUBLE_EQ(measured.points[0].path_us, 60);
+  EXPECT_DOUBLE_EQ(measured.points[0].mean_us, 200);
+  EXPECT_THAT(
+      user_error_of([&] { tell_path(measured, measurement("8192", 16000, 60), "blank.json"); }),
+      AllOf(HasSubstr("blank.json: no requests of 4096 bytes, 0 % writes at depth 1")));
+  EXPECT_THAT(
+      user_error_of([&] { tell_path(measured, measurement("4096", 4000, 250), "blank.json"); }),
+      HasSubstr("take 250 us, on the device 200 us; allowed: a device that takes no time"));
+}
+
 TEST(MeasuredPoints, MistakesAreNamedWithTheirPlace) {
   const auto error_of = [](const std::string& text) {
     return user_error_of([&] { (void)parse_measured_points(text, "m.json"); });
