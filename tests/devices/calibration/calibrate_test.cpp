@@ -125,7 +125,7 @@ TEST(Calibrate, ABurstDecidesTheOrderOfService) {
   const std::vector<MeasuredPoint> points = few_points();
   const auto order = [&](const Overrides& base, std::optional<double> mixing) {
     const Calibration calibration = calibrate(
-        flash_config(base), points, {.hold_out_every = 0, .threads = 2, .mixing = mixing});
+        flash_config(base), points, {.hold_out_every = 0, .mixing = mixing, .threads = 2});
     EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value());
     return DeviceSpec::parse(calibration.config).device.arguments().text("service_order");
   };
