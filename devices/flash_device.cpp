@@ -143,8 +143,8 @@ class FlashDevice final : public Device, private EventHandler {
   [[nodiscard]] SimTime on_channel(std::uint64_t bytes) const {
     return transfer_time(bytes, thermal_.rate(channel_mb_s_));
   }
-  [[nodiscard]] SimTime on_link(std::uint64_t bytes) const {
-    return transfer_time(bytes, thermal_.rate(link_mb_s_));
+  [[nodiscard]] SimTime on_link(std::uint64_t bytes, double mb_s) const {
+    return transfer_time(bytes, thermal_.rate(mb_s));
   }
   [[nodiscard]] OrderedServer& channel_of_die(std::uint64_t die) {
     return channels_[geometry_.channel_of_die(die)];
@@ -165,6 +165,7 @@ class FlashDevice final : public Device, private EventHandler {
   const SimTime program_time_;
   const double channel_mb_s_;
   const double link_mb_s_;
+  const double write_link_mb_s_;
 
   ServiceOrder order_;
   Server controller_;
@@ -204,9 +205,9 @@ void check_multiple(const Arguments& arguments, const char* name, const char* di
 }
 
 /// Of a write; 0 in the arguments: as of any command.
-SimTime write_time(const Arguments& arguments, const char* name, const char* otherwise) {
-  const double microseconds = arguments.real(name);
-  return from_us(microseconds > 0 ? microseconds : arguments.real(otherwise));
+double of_write(const Arguments& arguments, const char* name, const char* of_any) {
+  const double value = arguments.real(name);
+  return value > 0 ? value : arguments.real(of_any);
 }
 
 /// Refuses sizes that do not divide; before anything is computed from them.
@@ -227,12 +228,13 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       read_unit_bytes_(static_cast<std::uint64_t>(arguments.integer("read_unit_bytes"))),
       command_latency_(from_us(arguments.real("command_latency_us"))),
       command_overhead_(from_us(arguments.real("command_overhead_us"))),
-      write_latency_(write_time(arguments, "write_latency_us", "command_latency_us")),
-      write_overhead_(write_time(arguments, "write_overhead_us", "command_overhead_us")),
+      write_latency_(from_us(of_write(arguments, "write_latency_us", "command_latency_us"))),
+      write_overhead_(from_us(of_write(arguments, "write_overhead_us", "command_overhead_us"))),
       read_time_(from_us(arguments.real("read_us"))),
       program_time_(from_us(arguments.real("program_us"))),
       channel_mb_s_(arguments.real("channel_mb_s")),
       link_mb_s_(arguments.real("link_mb_s")),
+      write_link_mb_s_(of_write(arguments, "write_link_mb_s", "link_mb_s")),
       order_(arguments),
       controller_(simulation_),
       channels_(geometry_.channels, OrderedServer(simulation_, order_)),
@@ -402,7 +404,8 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
 void FlashDevice::deliver(std::uint16_t slot, std::uint32_t page_in_command) {
   const IoCommand& read = command(slot);
   const Part part = part_in_page(read, first_page(read) + page_in_command);
-  link_to_host().use(on_link(part.end - part.begin), *this, pack(Stage::kDelivered, slot, 0));
+  link_to_host().use(on_link(part.end - part.begin, link_mb_s_), *this,
+                     pack(Stage::kDelivered, slot, 0));
 }
 
 void FlashDevice::start_write(std::uint16_t slot) {
@@ -458,7 +461,7 @@ void FlashDevice::fill_buffer() {
     buffer_free_ -= bytes;
     slots_[slot].to_buffer -= static_cast<std::uint32_t>(bytes);
     if (slots_[slot].to_buffer == 0) writes_.pop();
-    link_to_device().use(on_link(bytes), *this,
+    link_to_device().use(on_link(bytes, write_link_mb_s_), *this,
                          pack(Stage::kBuffered, slot, static_cast<std::uint32_t>(bytes)));
   }
 }
@@ -567,6 +570,7 @@ std::vector<Parameter> parameters() {
       real_parameter("channel_mb_s", "MB/s", std::nullopt, {0.001, 1e6}, "rate of one channel"),
       real_parameter("link_mb_s", "MB/s", std::nullopt, {0.001, 1e6},
                      "rate of the host link, after protocol overheads"),
+      real_parameter("write_link_mb_s", "MB/s", 0, {0, 1e6}, "link_mb_s of writes; 0: the same"),
       choice_parameter("link_duplex", {"full", "half"}, std::nullopt,
                        "full: reads and writes each have the link's rate; half: they share "
                        "it"),

@@ -169,13 +169,17 @@ Extremes extremes(const Points& points) {
 
 // ---- Reads ----
 
+/// A rate so far beyond what was seen binds nothing.
+double most_mb_s(double greatest_mb_s) {
+  return 20 * greatest_mb_s;
+}
+
 std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double greatest_mb_s) {
   std::vector<Unknown> unknowns;
   for (const std::string name : kReadNames) {
     const double base = value_of(spec, name);
     unknowns.push_back({name, base, std::max(base, 0.1)});
-    // A rate far beyond what was seen binds nothing.
-    if (name.ends_with("_mb_s")) unknowns.back().most = 20 * greatest_mb_s;
+    if (name.ends_with("_mb_s")) unknowns.back().most = most_mb_s(greatest_mb_s);
   }
   return unknowns;
 }
@@ -214,13 +218,15 @@ double least_write_buffer(const DeviceSpec& spec) {
   return std::max(1000.0, 1.001 * bytes_of_all_dies(spec) / dies);
 }
 
-std::vector<Unknown> write_unknowns(const DeviceSpec& spec) {
+std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s) {
   std::vector<Unknown> unknowns;
   for (const auto& [name, of_any] : {std::pair{"write_latency_us", "command_latency_us"},
-                                     {"write_overhead_us", "command_overhead_us"}}) {
+                                     {"write_overhead_us", "command_overhead_us"},
+                                     {"write_link_mb_s", "link_mb_s"}}) {
     const double base = value_of(spec, name);
     unknowns.push_back({name, base, base > 0 ? base : std::max(value_of(spec, of_any), 0.1)});
   }
+  unknowns.back().most = most_mb_s(greatest_mb_s);
   const double buffer = value_of(spec, "write_buffer_bytes");
   unknowns.push_back(
       {"write_buffer_bytes", buffer, buffer, least_write_buffer(spec), kMostWriteBuffer});
@@ -245,6 +251,7 @@ std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, con
         Values values = base;
         values["write_latency_us"] = rounded(latency_us);
         values["write_overhead_us"] = rounded(controller_share * 1e6 / iops);
+        values["write_link_mb_s"] = rounded(2 * greatest_mb_s);
         values["write_buffer_bytes"] = rounded(std::clamp(
             buffer * base.at("write_buffer_bytes"), least_write_buffer(spec), kMostWriteBuffer));
         const double program_us = bytes_of_all_dies(spec) / (headroom * greatest_mb_s);
@@ -319,7 +326,9 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   const Points writes = points_to_fit(result.points, 1);
   const bool has_reads = std::any_of(points.begin(), points.end(),
                                      [](const MeasuredPoint& p) { return p.write_share == 0; });
-  const bool fit_writes = writes.size() >= write_unknowns(spec).size();
+  const double write_mb_s = greatest_mb_s(points, 1);
+  const std::size_t least_writes = write_unknowns(spec, write_mb_s).size();
+  const bool fit_writes = writes.size() >= least_writes;
   const auto require = [&options](const Points& found, std::size_t least) {
     if (found.size() >= least) return;
     throw UserError({options.file, "/points"}, std::to_string(found.size()) + " points to fit",
@@ -334,15 +343,15 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     Search search(result.config, reads, read_unknowns(spec, rate), counts, options);
     take(result, search.run(read_starts(search.start(), reads, rate), fit_writes ? 0.5 : 1));
   } else {
-    require(writes, write_unknowns(spec).size());
+    require(writes, least_writes);
   }
   if (fit_writes) {
     spec = DeviceSpec::parse(result.config);
-    const std::vector<Unknown> unknowns = write_unknowns(spec);
+    const std::vector<Unknown> unknowns = write_unknowns(spec, write_mb_s);
     for (const Unknown& unknown : unknowns) result.decided_by_writes.insert(unknown.name);
     Search search(result.config, writes, unknowns, {}, options);
-    take(result, search.run(write_starts(search.start(), spec, writes, greatest_mb_s(points, 1)),
-                            has_reads ? 0.5 : 1));
+    take(result,
+         search.run(write_starts(search.start(), spec, writes, write_mb_s), has_reads ? 0.5 : 1));
   } else {
     for (FittedPoint& point : result.points) {
       if (point.measured.write_share == 1) point.use = PointUse::kPredicted;

@@ -181,13 +181,14 @@ TEST(FlashModel, TheBufferAbsorbsWritesUntilTheProgramRateBinds) {
   expect_close("writes through a small buffer, MB/s", large.mb_s, 32768 / cycle, 0.02);
 }
 
-TEST(FlashModel, AWriteMayHaveItsOwnLatencyAndOverhead) {
-  const Overrides overrides{{"write_latency_us", "70"}, {"write_overhead_us", "11"}};
+TEST(FlashModel, AWriteMayHaveItsOwnLatencyOverheadAndRate) {
+  const Overrides overrides{
+      {"write_latency_us", "70"}, {"write_overhead_us", "11"}, {"write_link_mb_s", "512"}};
   const auto run = [&](double write_share, std::uint32_t depth) {
     return measure(flash(overrides),
                    {.bytes = 4096, .depth = depth, .requests = 200, .write_share = write_share});
   };
-  expect_close("write, us", run(1, 1).mean_us, 70 + 11 + 4096 / 4000.0);
+  expect_close("write, us", run(1, 1).mean_us, 70 + 11 + 4096 / 512.0);
   expect_close("writes, IOPS", run(1, 32).iops, 1e6 / 11);
   EXPECT_DOUBLE_EQ(run(0, 1).mean_us, measure(flash(), {.bytes = 4096, .requests = 200}).mean_us);
   const Measurement mix = run(0.5, 1);

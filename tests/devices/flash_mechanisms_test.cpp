@@ -127,8 +127,9 @@ TEST(Mechanisms, ThoseThatAreOffChangeNothing) {
   // And on, each changes something.
   for (const Overrides& on :
        {Overrides{{"write_latency_us", "7"}}, Overrides{{"write_overhead_us", "7"}},
-        Overrides{{"map_cache_entries", "4096"}}, Overrides{{"map_unit_bytes", "65536"}},
-        Overrides{{"suspend_programs", "true"}}, Overrides{{"retry_percent", "1"}},
+        Overrides{{"write_link_mb_s", "200"}}, Overrides{{"map_cache_entries", "4096"}},
+        Overrides{{"map_unit_bytes", "65536"}}, Overrides{{"suspend_programs", "true"}},
+        Overrides{{"retry_percent", "1"}},
         Overrides{{"booster_bytes", "16777216"}, {"booster_program_us", "1"}},
         Overrides{{"gc_capacity_bytes", "67108864"},
                   {"gc_spare_percent", "150"},
