@@ -549,6 +549,7 @@ class Replay::Work {
     std::optional<StageStore::Lock> lock;
     if (options_.store != nullptr) {
       std::vector<std::string> keys;
+      keys.reserve(missing.size());
       for (const std::size_t i : missing) keys.push_back(decisions_[i].key);
       lock.emplace(*options_.store, keys);
       std::erase_if(missing, [&](std::size_t i) {
@@ -624,8 +625,8 @@ class Replay::Work {
     for (const std::string& system : decision.systems) {
       // Decisions of one system that differ in their settings are numbered.
       const int number = ++logs_written_[{decision.trace, system}];
-      const std::string name =
-          trace + "." + system + (number > 1 ? "-" + std::to_string(number) : "");
+      std::string name = trace + "." + system;
+      if (number > 1) name += "-" + std::to_string(number);
       AccessLog log = *log_of(decision);
       log.system = system;
       write_access_log(
