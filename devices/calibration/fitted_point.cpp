@@ -68,7 +68,7 @@ class Model {
     if (measured.write_share < 1) {
       // How full the buffer is depends on how reads and programs disturb each other: it takes time.
       workload.requests =
-          std::clamp<std::uint64_t>(measured.requests, workload.depth, kMostRequests);
+          std::max<std::uint64_t>(workload.depth, std::min(measured.requests, kMostRequests));
       add(1 - unboosted_share, measure(boosted_, workload));
     } else {
       // Room comes back in bursts, when dies end their programs: by many of them.
@@ -76,7 +76,7 @@ class Model {
       workload.requests = std::max(workload.requests, std::min(rounds, kMostRequests));
       Workload beginning = workload;
       beginning.requests =
-          std::clamp<std::uint64_t>(measured.requests, workload.depth, workload.requests);
+          std::max<std::uint64_t>(workload.depth, std::min(measured.requests, workload.requests));
       const Measurement buffered = measure(boosted_, beginning);
       workload.write_buffer_full = true;
       const Measurement drained = measure(boosted_, workload);
