@@ -180,6 +180,8 @@ class ServedDevice(ProgramTest):
              "--size", "4K,32K,128K", "--depth", "1,4,16", "--seconds", "0.4", "--out", via],
             cwd=self.folder, env=self.environment(), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, check=False)
+        if "allowed: a device that takes no time" in result.stderr:
+            self.skipTest("the machine did not keep up: the way took longer alone than with a device")
         self.assertEqual(result.returncode, 0, result.stderr)
         print(f"\nRound trip by {via}:\n{result.stdout}", file=sys.stderr)
         rates = re.findall(r"^ +\d+ +\d+ +(\d+) +(\d+) ", result.stdout, re.MULTILINE)
@@ -191,7 +193,7 @@ class ServedDevice(ProgramTest):
         if served["late_requests"] > served["reads"]["requests"] / 100 or (
                 os.getloadavg()[0] > os.cpu_count()):
             self.skipTest("the machine did not keep up: only checked that no reply was early")
-        self.assertGreater(share, 0.5)
+        self.assertGreater(share, 0.7)
 
     def test_round_trip_by_nbd(self):
         self.need("fio")
