@@ -375,7 +375,7 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   json["notes"] = notes;
   json["part"] = "flash";
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
-  const std::string base_name = base.at("name").text();
+  const std::string of_base = "; of " + base.at("name").text() + ": ";
   for (const Parameter& parameter : spec.device.part().parameters) {
     const bool fitted =
         calibration.fitted.contains(parameter.name) || calibration.told.contains(parameter.name);
@@ -383,12 +383,13 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
     const bool by_writes = calibration.decided_by_writes.contains(parameter.name);
     const ConfigNode& from = by_writes && !fitted ? base : calibration.config;
     const nlohmann::json& raw = from.at(parameter.name).raw();
-    const std::string measured = (by_writes ? "the random writes of " : "") + measurement;
+    std::string source = fitted ? "calibrated from " : by_writes ? "not told by " : "not fitted";
+    if (by_writes) source += "the random writes of ";
+    if (by_writes || fitted) source += measurement;
+    if (!fitted) source += of_base + from.at(parameter.name).argument().source;
     nlohmann::ordered_json member;
     member["value"] = raw.is_object() ? raw.at("value") : raw;
-    member["source"] = fitted ? "calibrated from " + measured
-                              : (by_writes ? "not told by " + measured : "not fitted") + "; of " +
-                                    base_name + ": " + from.at(parameter.name).argument().source;
+    member["source"] = source;
     json[parameter.name] = std::move(member);
   }
   return json.dump(2) + "\n";

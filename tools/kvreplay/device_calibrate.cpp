@@ -59,6 +59,7 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
 /// Median and greatest of the absolute errors, in percent.
 std::string error_text(const std::vector<FittedPoint>& points) {
   std::vector<double> errors;
+  errors.reserve(points.size());
   for (const FittedPoint& point : points) errors.push_back(100 * std::abs(point.iops_error()));
   std::sort(errors.begin(), errors.end());
   std::array<char, 100> text{};
