@@ -625,7 +625,8 @@ class Replay::Work {
     for (const std::string& system : decision.systems) {
       // Decisions of one system that differ in their settings are numbered.
       const int number = ++logs_written_[{decision.trace, system}];
-      std::string name = trace + "." + system;
+      std::string name = trace + ".";
+      name += system;
       if (number > 1) name += "-" + std::to_string(number);
       AccessLog log = *log_of(decision);
       log.system = system;

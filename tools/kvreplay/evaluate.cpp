@@ -127,7 +127,8 @@ void evaluate_text(const EvaluateOptions& options, const Model& model, const Mod
   const std::vector<ClosedLoopRun>& runs = closed.systems;
   std::vector<Column> columns = cell_columns(cells);
   const auto add = [&](const char* name, int decimals, std::function<double(std::size_t)> value) {
-    columns.push_back({name, [=](std::size_t i) { return number(value(i)); }, decimals, true});
+    columns.push_back({name, [value = std::move(value)](std::size_t i) { return number(value(i)); },
+                       decimals, true});
   };
   add("attended_tokens", 1, [&](std::size_t i) { return runs[i].attended_tokens; });
   add("stored_bits", 2, [&](std::size_t i) { return runs[i].stored_bits; });
