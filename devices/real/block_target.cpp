@@ -177,6 +177,15 @@ BlockTarget::BlockTarget(BlockTarget&& other) noexcept
       alignment_(other.alignment_),
       direct_io_proof_(other.direct_io_proof_) {}
 
+BlockTarget BlockTarget::duplicate() const {
+  BlockTarget copy(*this);
+  copy.descriptor_ = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (copy.descriptor_ < 0) {
+    throw UserError(place(), "cannot be opened again (" + errno_text(errno) + ")", "");
+  }
+  return copy;
+}
+
 BlockTarget::~BlockTarget() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }

@@ -36,6 +36,8 @@ class BlockTarget {
   ~BlockTarget();
   BlockTarget(BlockTarget&& other) noexcept;
   BlockTarget& operator=(BlockTarget&&) = delete;
+  /// The same target, open for itself: for a thread that may have to be left behind.
+  [[nodiscard]] BlockTarget duplicate() const;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
@@ -54,6 +56,7 @@ class BlockTarget {
 
  private:
   BlockTarget(std::string path, int descriptor, bool writable);
+  BlockTarget(const BlockTarget& other) = default;
   [[nodiscard]] Place place() const { return {path_, ""}; }
   void read_size();
   void read_alignment();

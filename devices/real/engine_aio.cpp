@@ -20,19 +20,23 @@ namespace {
 class LinuxAio final : public IoEngine {
  public:
   explicit LinuxAio(const Context& context)
-      : context_(context), controls_(context.depth), events_(context.depth) {
+      : IoEngine(context.watch),
+        context_(context),
+        controls_(context.depth),
+        events_(context.depth) {
     if (::syscall(SYS_io_setup, context.depth, &queue_) != 0) throw failed("io_setup", errno);
   }
   ~LinuxAio() override { ::syscall(SYS_io_destroy, queue_); }
   LinuxAio(const LinuxAio&) = delete;
   LinuxAio& operator=(const LinuxAio&) = delete;
 
-  void start(std::uint32_t slot, const IoRequest& request) override {
+ private:
+  void begin(std::uint32_t slot, const IoRequest& request) override {
     prepare(slot, request);
     (void)submit_prepared();  // what is not taken now goes with the wait
   }
 
-  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+  void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
     if (!submit(results)) return;
     __kernel_old_timespec time{};
     if (until_ns != kForever) {
@@ -51,7 +55,6 @@ class LinuxAio final : public IoEngine {
     }
   }
 
- private:
   [[nodiscard]] static UserError failed(const char* call, int error) {
     return {{},
             std::string(call) + " failed (" + std::strerror(error) + ")",

@@ -13,7 +13,7 @@ namespace {
 
 class IoUring final : public IoEngine {
  public:
-  explicit IoUring(const Context& context) : context_(context) {
+  explicit IoUring(const Context& context) : IoEngine(context.watch), context_(context) {
     // Completions are then handled when we ask for them, not by interrupting our thread. Kernels
     // before 6.1 do not know the first flags, before 5.19 not the second.
     for (const unsigned flags :
@@ -32,14 +32,15 @@ class IoUring final : public IoEngine {
     return registered_ ? "" : "buffers are not registered (locked memory is limited)";
   }
 
-  void start(std::uint32_t slot, const IoRequest& request) override {
+ private:
+  void begin(std::uint32_t slot, const IoRequest& request) override {
     prepare(slot, request);
     // One by one, as fio does: of a batch, the device sees the first with the last. What the kernel
     // has no room for goes with the wait.
     (void)ring_->submit(0);
   }
 
-  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+  void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
     const int submitted =
         until_ns == kForever
             ? ring_->submit(1)
@@ -51,7 +52,6 @@ class IoUring final : public IoEngine {
     });
   }
 
- private:
   [[nodiscard]] static UserError refused(const char* call, int error) {
     return {{},
             std::string(call) + " failed (" + std::strerror(-error) + ")",

@@ -36,16 +36,20 @@ std::int64_t transfer(const IoEngine::Context& context, const IoRequest& request
   return result < 0 ? -errno : result;
 }
 
-/// Takes requests, one after another, until the source ends or `ended` is set; sets it then.
+/// Takes requests of the slot, one after another, until the source ends or `ended` is set; sets it
+/// then.
 void work(const IoEngine::Context& context, const IoSource& source,
-          std::atomic<std::uint64_t>& next, std::atomic<bool>& ended, IoReport& report) {
+          std::atomic<std::uint64_t>& next, std::atomic<bool>& ended, IoReport& report,
+          std::uint32_t slot) {
   while (!ended) {
     const std::uint64_t index = next++;
     const std::optional<IoRequest> request = source(index);
     if (!request) break;
+    if (context.watch != nullptr) context.watch->started(slot, request->command);
     IoCompletion completion{index, monotonic_ns(), 0, false};
     const std::int64_t result = transfer(context, *request);
     completion.completed_ns = monotonic_ns();
+    if (context.watch != nullptr) context.watch->ended(slot);
     report.add(request->command, completion, result);
     if (report.failure) break;
   }
@@ -60,7 +64,7 @@ UserError no_threads(std::uint32_t depth, const std::system_error& error) {
 
 class Threads final : public IoEngine {
  public:
-  explicit Threads(const Context& context) : context_(context) {}
+  explicit Threads(const Context& context) : IoEngine(context.watch), context_(context) {}
   ~Threads() override {
     {
       const std::lock_guard lock(mutex_);
@@ -71,43 +75,16 @@ class Threads final : public IoEngine {
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
-  void start(std::uint32_t slot, const IoRequest& request) override {
-    while (threads_.size() < context_.depth) {
-      try {
-        threads_.emplace_back([this] { serve(); });
-      } catch (const std::system_error& error) {
-        throw no_threads(context_.depth, error);
-      }
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      started_.emplace_back(slot, request);
-    }
-    work_.notify_one();
-  }
-
-  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
-    // steady_clock is CLOCK_MONOTONIC. Awake now and then, so that a signal is seen to.
-    constexpr std::int64_t kPatienceNs = 100'000'000;
-    const std::int64_t until = std::min(until_ns, monotonic_ns() + kPatienceNs);
-    std::unique_lock lock(mutex_);
-    completion_.wait_until(lock,
-                           std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)),
-                           [this] { return !results_.empty(); });
-    results.insert(results.end(), results_.begin(), results_.end());
-    results_.clear();
-  }
-
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
-                             std::int64_t /*patience_ns*/) override {
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     std::vector<IoReport> reports(depth);
     std::atomic<std::uint64_t> next{0};
     std::atomic<bool> ended{false};
     {
       std::vector<std::jthread> threads;
       try {
-        for (IoReport& report : reports) {
-          threads.emplace_back([&, this] { work(context_, source, next, ended, report); });
+        for (std::uint32_t slot = 0; slot < depth; ++slot) {
+          threads.emplace_back(
+              [&, this, slot] { work(context_, source, next, ended, reports[slot], slot); });
         }
       } catch (const std::system_error& error) {
         ended = true;
@@ -128,11 +105,31 @@ class Threads final : public IoEngine {
   }
 
  private:
-  void start_no_more() override {
-    const std::lock_guard lock(mutex_);
-    started_.clear();
-    ended_ = true;
-    work_.notify_all();
+  void begin(std::uint32_t slot, const IoRequest& request) override {
+    while (threads_.size() < context_.depth) {
+      try {
+        threads_.emplace_back([this] { serve(); });
+      } catch (const std::system_error& error) {
+        throw no_threads(context_.depth, error);
+      }
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      started_.emplace_back(slot, request);
+    }
+    work_.notify_one();
+  }
+
+  void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
+    // steady_clock is CLOCK_MONOTONIC. Awake now and then, so that a signal is seen to.
+    constexpr std::int64_t kPatienceNs = 100'000'000;
+    const std::int64_t until = std::min(until_ns, monotonic_ns() + kPatienceNs);
+    std::unique_lock lock(mutex_);
+    completion_.wait_until(lock,
+                           std::chrono::steady_clock::time_point(std::chrono::nanoseconds(until)),
+                           [this] { return !results_.empty(); });
+    results.insert(results.end(), results_.begin(), results_.end());
+    results_.clear();
   }
 
   /// Of each thread: does what was started, until the end.
@@ -164,7 +161,7 @@ class Threads final : public IoEngine {
 
 class Sync final : public IoEngine {
  public:
-  explicit Sync(const Context& context) : context_(context) {
+  explicit Sync(const Context& context) : IoEngine(context.watch), context_(context) {
     if (context.depth > 1) {
       throw UserError(
           {}, "engine sync keeps one request outstanding, not " + std::to_string(context.depth),
@@ -172,16 +169,16 @@ class Sync final : public IoEngine {
     }
   }
 
-  void start(std::uint32_t slot, const IoRequest& request) override {
+ private:
+  void begin(std::uint32_t slot, const IoRequest& request) override {
     const std::int64_t result = transfer(context_, request);
     results_.push_back({slot, result, monotonic_ns()});
   }
-  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& results) override {
+  void await(std::int64_t /*until_ns*/, std::vector<IoResult>& results) override {
     results.insert(results.end(), results_.begin(), results_.end());
     results_.clear();
   }
 
- private:
   const Context context_;
   std::vector<IoResult> results_;
 };

@@ -124,12 +124,11 @@ void IoReport::add(const IoCommand& command, IoCompletion completion, std::int64
 }
 
 /// Fills the queue, waits, refills.
-IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t patience_ns) {
+IoReport IoEngine::run(const IoSource& source, std::uint32_t depth) {
   struct Flight {
     IoCommand command;
     IoCompletion completion;
   };
-  Patience patience(patience_ns, depth);
   IoReport report;
   std::vector<Flight> flights(depth);
   std::vector<std::uint32_t> idle;
@@ -145,25 +144,16 @@ IoReport IoEngine::run(const IoSource& source, std::uint32_t depth, std::int64_t
       const std::uint32_t slot = idle.back();
       idle.pop_back();
       flights[slot] = {request->command, {next++, monotonic_ns(), 0, false}};
-      patience.started(slot, flights[slot].completion.submitted_ns);
       start(slot, *request);
     }
     if (idle.size() == depth) return report;
     results.clear();
-    wait(patience.next_look_ns(), results);
+    wait(kForever, results);
     for (const IoResult& result : results) {
       Flight& flight = flights[result.slot];
       flight.completion.completed_ns = result.completed_ns;
       report.add(flight.command, flight.completion, result.result);
-      patience.ended(result.slot);
       idle.push_back(result.slot);
-    }
-    const std::int64_t now = results.empty() ? monotonic_ns() : results.back().completed_ns;
-    if (const auto unanswered = patience.unanswered(now)) {
-      const IoCommand& command = flights[unanswered->slot].command;
-      if (!report.failure) report.failure = IoFailure{command, 0, 0, unanswered->for_ns};
-      abandon();
-      return report;
     }
   }
 }
@@ -178,31 +168,10 @@ IoReport run_all(IoEngine& engine, std::span<const IoRequest> requests, std::uin
 }
 
 EngineWithMemory::EngineWithMemory(const std::string& engine, const BlockTarget& target,
-                                   std::size_t memory_bytes, Pages pages, std::uint32_t depth)
-    : memory_(
-          std::make_unique<AlignedBuffer>(memory_bytes, target.alignment().memory_bytes, pages)),
-      engine_(Chosen<IoEngine>::by_name(engine).make({target, memory_->bytes(), depth})) {}
-
-EngineWithMemory::~EngineWithMemory() {
-  if (!engine_->abandoned()) return;
-  (void)engine_.release();
-  (void)memory_.release();
-}
-
-Patience::Patience(std::int64_t limit_ns, std::uint32_t depth)
-    : limit_ns_(limit_ns),
-      next_look_ns_(limit_ns == IoEngine::kForever ? limit_ns : monotonic_ns() + limit_ns / 8),
-      started_ns_(depth, IoEngine::kForever) {}
-
-std::optional<Patience::Unanswered> Patience::unanswered(std::int64_t now_ns) {
-  if (now_ns < next_look_ns_) return std::nullopt;
-  next_look_ns_ = now_ns + limit_ns_ / 8;
-  for (std::uint32_t slot = 0; slot < started_ns_.size(); ++slot) {
-    const std::int64_t for_ns = now_ns - started_ns_[slot];
-    if (for_ns >= limit_ns_) return Unanswered{slot, for_ns};
-  }
-  return std::nullopt;
-}
+                                   std::size_t memory_bytes, Pages pages, std::uint32_t depth,
+                                   RequestWatch* watch)
+    : memory_(memory_bytes, target.alignment().memory_bytes, pages),
+      engine_(Chosen<IoEngine>::by_name(engine).make({target, memory_.bytes(), depth, watch})) {}
 
 std::vector<std::string> engine_preference() {
   const std::vector<std::string> known = Registry<IoEngine>::instance().names();

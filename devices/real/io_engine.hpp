@@ -14,6 +14,7 @@
 #include "devices/device.hpp"
 #include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
+#include "devices/real/request_watch.hpp"
 #include "sim/base/registry.hpp"
 
 namespace kvreplay {
@@ -51,7 +52,7 @@ struct IoFailure {
 };
 
 /// What became of the requests. The first failure stops further submissions; those in flight are
-/// waited for, unless the device does not answer, and what completed is kept.
+/// waited for, and what completed is kept.
 struct IoReport {
   std::vector<IoCompletion> completions;  ///< in the order of completion
   std::optional<IoFailure> failure;
@@ -77,78 +78,58 @@ class IoEngine {
   static constexpr std::string_view kRole = "io_engine";
   struct Context {
     const BlockTarget& target;
-    std::span<std::byte> memory;  ///< aligned for the target; outlives the engine
-    std::uint32_t depth = 1;      ///< the greatest that will be asked for
+    std::span<std::byte> memory;    ///< aligned for the target; outlives the engine
+    std::uint32_t depth = 1;        ///< the greatest that will be asked for
+    RequestWatch* watch = nullptr;  ///< told of every request, where there is one; outlives it too
   };
 
+  explicit IoEngine(RequestWatch* watch = nullptr) : watch_(watch) {}
   virtual ~IoEngine() = default;
+  IoEngine(const IoEngine&) = delete;
+  IoEngine& operator=(const IoEngine&) = delete;
+
   /// Begins a request under the number `slot` < depth, which no outstanding request has.
-  virtual void start(std::uint32_t slot, const IoRequest& request) = 0;
+  void start(std::uint32_t slot, const IoRequest& request) {
+    if (watch_ != nullptr) watch_->started(slot, request.command);
+    begin(slot, request);
+  }
   /// Waits until a request completes or the clock reaches `until_ns` (CLOCK_MONOTONIC; in the past:
   /// does not wait) and appends those that have completed. A signal may end it sooner, with none.
   /// At least one request is outstanding.
-  virtual void wait(std::int64_t until_ns, std::vector<IoResult>& results) = 0;
+  void wait(std::int64_t until_ns, std::vector<IoResult>& results) {
+    const std::size_t before = results.size();
+    await(until_ns, results);
+    if (watch_ == nullptr) return;
+    watch_->go_on();
+    for (std::size_t i = before; i < results.size(); ++i) watch_->ended(results[i].slot);
+  }
   static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
-  /// Keeps up to `depth` requests outstanding until the source ends or one fails; one that is
-  /// outstanding for longer than the patience has failed, and all that are outstanding are
-  /// abandoned. Engine threads knows no patience here: its threads wait in the system call.
-  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth,
-                                     std::int64_t patience_ns = kForever);
-  /// Gives up on what is outstanding and starts nothing any more. The kernel may still write to the
-  /// memory: neither it nor the engine may be destroyed afterwards.
-  void abandon() {
-    abandoned_ = true;
-    start_no_more();
-  }
-  [[nodiscard]] bool abandoned() const { return abandoned_; }
+  /// Keeps up to `depth` requests outstanding until the source ends or one fails.
+  [[nodiscard]] virtual IoReport run(const IoSource& source, std::uint32_t depth);
   /// What a reader of the results should know, such as that buffers could not be registered.
   [[nodiscard]] virtual std::string notes() const { return {}; }
 
  private:
-  virtual void start_no_more() {}
+  /// As start() and wait(), which tell the watch.
+  virtual void begin(std::uint32_t slot, const IoRequest& request) = 0;
+  virtual void await(std::int64_t until_ns, std::vector<IoResult>& results) = 0;
 
-  bool abandoned_ = false;
+  RequestWatch* watch_;
 };
 
-/// An engine and its memory. Both stay for good when the engine has abandoned requests.
+/// An engine and its memory.
 class EngineWithMemory {
  public:
   EngineWithMemory(const std::string& engine, const BlockTarget& target, std::size_t memory_bytes,
-                   Pages pages, std::uint32_t depth);
-  ~EngineWithMemory();
-  EngineWithMemory(const EngineWithMemory&) = delete;
-  EngineWithMemory& operator=(const EngineWithMemory&) = delete;
+                   Pages pages, std::uint32_t depth, RequestWatch* watch);
 
   [[nodiscard]] IoEngine& engine() const { return *engine_; }
-  [[nodiscard]] std::span<std::byte> memory() const { return memory_->bytes(); }
+  [[nodiscard]] std::span<std::byte> memory() const { return memory_.bytes(); }
 
  private:
-  std::unique_ptr<AlignedBuffer> memory_;
+  AlignedBuffer memory_;
   std::unique_ptr<IoEngine> engine_;
-};
-
-/// Finds a request that the device does not answer. It looks now and then, because looking at all
-/// that are outstanding at every completion would cost time that is measured.
-class Patience {
- public:
-  struct Unanswered {
-    std::uint32_t slot = 0;
-    std::int64_t for_ns = 0;
-  };
-
-  /// Up to a year, for slots below `depth`; IoEngine::kForever never looks.
-  Patience(std::int64_t limit_ns, std::uint32_t depth);
-  void started(std::uint32_t slot, std::int64_t now_ns) { started_ns_[slot] = now_ns; }
-  void ended(std::uint32_t slot) { started_ns_[slot] = IoEngine::kForever; }
-  [[nodiscard]] std::int64_t next_look_ns() const { return next_look_ns_; }
-  /// A request that has been outstanding for the limit. Looks once in an eighth of it.
-  [[nodiscard]] std::optional<Unanswered> unanswered(std::int64_t now_ns);
-
- private:
-  std::int64_t limit_ns_;
-  std::int64_t next_look_ns_;
-  std::vector<std::int64_t> started_ns_;  ///< by slot; IoEngine::kForever: not outstanding
 };
 
 /// Runs a list of requests, in order.

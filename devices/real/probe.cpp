@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "devices/real/host.hpp"
+#include "devices/real/measuring_thread.hpp"
 #include "sim/base/random.hpp"
 
 namespace kvreplay {
@@ -67,8 +69,7 @@ constexpr std::uint32_t kLeastBurst = 4;
 
 /// Bursts for `seconds`, at least three; none when the first fails.
 std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
-                                   IoEngine& engine, double seconds, std::int64_t patience_ns,
-                                   const std::atomic<bool>& stop,
+                                   IoEngine& engine, double seconds, const std::atomic<bool>& stop,
                                    std::optional<IoFailure>& failure) {
   constexpr std::uint64_t kLeastRounds = 3;
   std::vector<double> first_halves;
@@ -83,7 +84,7 @@ std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests&
           if (index >= point.depth) return std::nullopt;
           return requests(begin + index);
         },
-        point.depth, patience_ns);
+        point.depth);
     failure = report.failure;
     if (failure) break;
     std::int64_t submitted = report.completions.front().submitted_ns;
@@ -216,7 +217,6 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     if (grid.writes()) target.check({0, bytes, true});
   }
   const std::uint32_t largest = *std::max_element(grid.sizes_bytes.begin(), grid.sizes_bytes.end());
-  const auto patience_ns = static_cast<std::int64_t>(grid.request_timeout_seconds * 1e9);
   ProbeResult result;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
@@ -234,15 +234,15 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
                 if (stop || (index >= least && monotonic_ns() >= deadline)) return std::nullopt;
                 return requests(index);
               },
-              depth, patience_ns);
+              depth);
           result.failure = report.failure;
           result.interrupted = stop;
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
           if (pattern == Pattern::kRandom && write_share == 0 && bytes == largest &&
               depth == grid.greatest_depth() && depth >= kLeastBurst) {
-            point.burst = measure_burst(point, requests, engine, grid.seconds, patience_ns, stop,
-                                        result.failure);
+            point.burst =
+                measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
           }
           if (on_point) on_point(point);
           result.points.push_back(std::move(point));
@@ -265,19 +265,34 @@ void fill_random(std::span<std::byte> memory, std::uint64_t seed) {
 
 ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::atomic<bool>& stop,
                    const ProbeSink& sink) {
-  ProbeGrid& grid = request.grid;
   const EngineChoice choice = choose_engine(target, request.engine);
-  if (choice.name == "sync" && request.engine.empty()) grid.depths = {1};
-  const EngineWithMemory io(choice.name, target, grid.memory_bytes(), request.pages,
-                            grid.greatest_depth());
-  fill_random(io.memory(), grid.seed);
-  sink.on_setting(setting_json(target, choice, notes_of(io.engine(), request.pages), grid));
-  const ProbeResult result =
-      probe(target, io.engine(), grid, stop,
-            [&sink](const ProbePoint& point) { sink.on_point(to_json(point)); });
+  if (choice.name == "sync" && request.engine.empty()) request.grid.depths = {1};
+  const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
+  const auto result = std::make_shared<ProbeResult>();
+  const auto unanswered = measure_in_thread(
+      request.grid.greatest_depth(),
+      static_cast<std::int64_t>(request.request_timeout_seconds * 1e9), stop,
+      [own_target, result, request, choice, &sink](Measuring& measuring) {
+        const ProbeGrid& grid = request.grid;
+        const EngineWithMemory io(choice.name, *own_target, grid.memory_bytes(), request.pages,
+                                  grid.greatest_depth(), &measuring.watch);
+        fill_random(io.memory(), grid.seed);
+        Json setting =
+            setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);
+        measuring.tell([&sink, setting] { sink.on_setting(setting); });
+        *result = probe(*own_target, io.engine(), grid, measuring.stop,
+                        [&measuring, &sink](const ProbePoint& point) {
+                          measuring.tell([&sink, point] { sink.on_point(to_json(point)); });
+                        });
+      });
   ProbeEnd end;
-  if (result.interrupted) end.ended_by = "interrupted";
-  if (result.failure) end.ended_by = result.failure->to_error(target).what();
+  if (unanswered) {
+    end.ended_by = unanswered->to_error(target).what();
+  } else if (result->failure) {
+    end.ended_by = result->failure->to_error(target).what();
+  } else if (result->interrupted) {
+    end.ended_by = "interrupted";
+  }
   end.temperatures = temperatures();
   return end;
 }

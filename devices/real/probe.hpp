@@ -28,8 +28,6 @@ struct ProbeGrid {
   std::vector<std::uint32_t> depths;
   double seconds = 1;  ///< a point; longer where the device is too slow for a few requests
   std::uint64_t seed = 0;
-  /// A request that takes longer ends the probe.
-  double request_timeout_seconds = kRequestTimeoutSeconds;
 
   [[nodiscard]] std::size_t points() const {
     return patterns.size() * write_shares.size() * sizes_bytes.size() * depths.size();
@@ -104,6 +102,7 @@ struct ProbeRequest {
   ProbeGrid grid;
   std::string engine;  ///< "": the first that the system permits
   Pages pages = Pages::kOrdinary;
+  double request_timeout_seconds = kRequestTimeoutSeconds;  ///< a longer request ends the probe
 };
 
 /// Takes a probe's results as they come, here or from another machine.
@@ -121,7 +120,8 @@ struct ProbeEnd {
   [[nodiscard]] bool interrupted() const { return ended_by == "interrupted"; }
 };
 
-/// Chooses the engine, gives it memory and measures. UserError as of probe() and choose_engine().
+/// Chooses the engine, gives it memory and measures, in a thread of its own: measure_in_thread().
+/// The sink is called from this one. UserError as of probe() and choose_engine().
 [[nodiscard]] ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request,
                                  const std::atomic<bool>& stop, const ProbeSink& sink);
 

@@ -1,14 +1,39 @@
 #include "devices/real/replay_target.hpp"
 
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
+#include "devices/real/measuring_thread.hpp"
 #include "devices/real/probe.hpp"
 
 namespace kvreplay {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+Json setting_json(const BlockTarget& target, const EngineChoice& choice, std::uint32_t depth,
+                  const std::string& notes) {
+  Json setting;
+  setting["target"] = {{"path", target.path()},
+                       {"kind", target.is_block_device() ? "block device" : "file"},
+                       {"size_bytes", target.size_bytes()},
+                       {"offset_alignment_bytes", target.alignment().offset_bytes},
+                       {"direct_io_proof", target.direct_io_proof()},
+                       {"file_system", file_system_of(target.descriptor_path())}};
+  setting["engine"] = {
+      {"name", choice.name}, {"depth", depth}, {"notes", notes}, {"refused", Json::array()}};
+  for (const auto& [name, reason] : choice.refused) {
+    setting["engine"]["refused"].push_back({{"engine", name}, {"reason", reason}});
+  }
+  setting["host"] = to_json(host_facts());
+  return setting;
+}
+
+}  // namespace
 
 Schedule fit(const Schedule& schedule, std::uint64_t target_bytes, bool wrap,
              const std::string& target_name) {
@@ -24,7 +49,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
                           const ReplayRequest& request,
                           const std::function<void(std::int64_t)>& compute,
                           const std::atomic<bool>& stop, const ReplaySink& sink) {
-  const Schedule schedule = fit(whole, target.size_bytes(), request.wrap, target.path());
+  Schedule schedule = fit(whole, target.size_bytes(), request.wrap, target.path());
   const std::uint32_t block = target.alignment().offset_bytes;
   if (schedule.limits().logical_block_bytes % block != 0) {
     throw UserError({target.path(), ""},
@@ -37,35 +62,50 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const EngineChoice choice = choose_engine(target, request.engine);
   std::uint32_t depth = request.depth > 0 ? request.depth : schedule.limits().queue_depth;
   if (choice.name == "sync" && request.depth == 0) depth = 1;
-  const EngineWithMemory io(choice.name, target, memory_bytes(schedule, depth), request.pages,
-                            depth);
-  fill_random(io.memory(), 1);
+  const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
+  const auto parts = std::make_shared<ReplayParts>();
+  const auto measured = std::make_shared<ScheduleMeasurement>();
+  bool setting_told = false;
+  auto measure = [own_target, parts, measured, choice, depth, compute, pages = request.pages,
+                  schedule = std::move(schedule), &sink, &setting_told](Measuring& measuring) {
+    const EngineWithMemory io(choice.name, *own_target, memory_bytes(schedule, depth), pages, depth,
+                              &measuring.watch);
+    fill_random(io.memory(), 1);
+    const Json setting = setting_json(*own_target, choice, depth, notes_of(io.engine(), pages));
+    measuring.tell([setting, &sink, &setting_told] {
+      sink.on_setting(setting);
+      setting_told = true;
+    });
+    *measured = run_schedule(
+        io.engine(), schedule,
+        {.depth = depth,
+         .compute = compute,
+         .stop = &measuring.stop,
+         .on_step = [&parts](const ScheduleMeasurement& so_far) { parts->note(so_far); }});
+  };
 
-  Json setting;
-  setting["target"] = {{"path", target.path()},
-                       {"kind", target.is_block_device() ? "block device" : "file"},
-                       {"size_bytes", target.size_bytes()},
-                       {"offset_alignment_bytes", block},
-                       {"direct_io_proof", target.direct_io_proof()},
-                       {"file_system", file_system_of(target.descriptor_path())}};
-  setting["engine"] = {{"name", choice.name},
-                       {"depth", depth},
-                       {"notes", notes_of(io.engine(), request.pages)},
-                       {"refused", Json::array()}};
-  for (const auto& [name, reason] : choice.refused) {
-    setting["engine"]["refused"].push_back({{"engine", name}, {"reason", reason}});
-  }
-  setting["host"] = to_json(host_facts());
-  sink.on_setting(setting);
+  ScheduleMeasurement so_far;
+  const auto tell_parts = [&] {
+    if (!setting_told) return;
+    while (const auto part = parts->take()) {
+      add_part(*part, target.path(), so_far);
+      sink.on_part(*part);
+    }
+  };
+  const auto now_and_then = [&, next_ns = std::int64_t{0}]() mutable {
+    constexpr std::int64_t kEveryNs = 1'000'000'000;
+    if (monotonic_ns() < next_ns) return;
+    next_ns = monotonic_ns() + kEveryNs;
+    tell_parts();
+  };
+  const auto unanswered =
+      measure_in_thread(depth, static_cast<std::int64_t>(request.request_timeout_seconds * 1e9),
+                        stop, std::move(measure), now_and_then);
+  tell_parts();
 
   ReplayEnd end;
-  end.measurement = run_schedule(
-      io.engine(), schedule,
-      {.depth = depth,
-       .compute = compute,
-       .stop = &stop,
-       .on_step = sink.on_step,
-       .patience_ns = static_cast<std::int64_t>(request.request_timeout_seconds * 1e9)});
+  end.measurement = unanswered ? std::move(so_far) : std::move(*measured);
+  if (unanswered) end.measurement.failure = unanswered;
   if (end.measurement.interrupted) end.ended_by = "interrupted";
   if (end.measurement.failure) end.ended_by = end.measurement.failure->to_error(target).what();
   return end;

@@ -8,6 +8,7 @@
 
 #include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
+#include "devices/real/replay_parts.hpp"
 #include "devices/real/run_schedule.hpp"
 #include "devices/real/schedule.hpp"
 
@@ -26,9 +27,8 @@ struct ReplayRequest {
 struct ReplaySink {
   /// Once, before the first step: target, engine and how it was chosen.
   std::function<void(const nlohmann::ordered_json& setting)> on_setting;
-  /// After steps, with all that ended until then. It is called between steps that are measured,
-  /// so it must not take long.
-  std::function<void(const ScheduleMeasurement& so_far)> on_step;
+  /// About once a second, and in the end, with the steps that are new.
+  std::function<void(const ReplayPart& part)> on_part;
 };
 
 /// What became of a replay.
@@ -41,8 +41,9 @@ struct ReplayEnd {
 [[nodiscard]] Schedule fit(const Schedule& schedule, std::uint64_t target_bytes, bool wrap,
                            const std::string& target_name);
 
-/// Runs the schedule, fitted to the target. UserError before the first request when the target does
-/// not take it. `compute` is as of RunScheduleOptions.
+/// Runs the schedule, fitted to the target, in a thread of its own: measure_in_thread(). The sink
+/// is called from this one. UserError before the first request when the target does not take it.
+/// `compute` is as of RunScheduleOptions, and a copy of it is used.
 [[nodiscard]] ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& schedule,
                                         const ReplayRequest& request,
                                         const std::function<void(std::int64_t)>& compute,

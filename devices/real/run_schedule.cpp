@@ -76,11 +76,7 @@ class Processor {
 class Runner {
  public:
   Runner(IoEngine& engine, const Schedule& schedule, const RunScheduleOptions& options)
-      : engine_(engine),
-        schedule_(schedule),
-        options_(options),
-        patience_(options.patience_ns, options.depth),
-        left_(schedule.batches()) {
+      : engine_(engine), schedule_(schedule), options_(options), left_(schedule.batches()) {
     measurement_.steps.reserve(schedule.steps());
     measurement_.requests.resize(schedule.commands().size());
     flights_.resize(options.depth);
@@ -96,7 +92,7 @@ class Runner {
     }
     while (under_way() && !ended()) poll(IoEngine::kForever);
     submitted_ = next_;  // after an early end, what has not gone to the device never will
-    while (outstanding() > 0 && !engine_.abandoned()) poll(IoEngine::kForever);
+    while (outstanding() > 0) poll(IoEngine::kForever);
     return std::move(measurement_);
   }
 
@@ -152,7 +148,6 @@ class Runner {
       const std::uint32_t slot = idle_.back();
       idle_.pop_back();
       flights_[slot] = {next_, next_batch_};
-      patience_.started(slot, monotonic_ns());
       engine_.start(slot, {schedule_.commands()[next_],
                            std::uint64_t{slot} * schedule_.limits().max_transfer_bytes});
       ++next_;
@@ -162,9 +157,8 @@ class Runner {
   /// Waits for a completion until the time given, and takes those that have come.
   void poll(std::int64_t until_ns) {
     results_.clear();
-    engine_.wait(std::min(until_ns, patience_.next_look_ns()), results_);
+    engine_.wait(until_ns, results_);
     for (const IoResult& result : results_) {
-      patience_.ended(result.slot);
       const auto [command, batch] = flights_[result.slot];
       idle_.push_back(result.slot);
       const auto failure = result.failure(schedule_.commands()[command]);
@@ -174,13 +168,6 @@ class Runner {
       --left_[static_cast<std::size_t>(batch)];
       ++completed_;
       if (!under_way()) closed_busy_ns_ += result.completed_ns - busy_since_ns_;
-    }
-    const std::int64_t now = results_.empty() ? monotonic_ns() : results_.back().completed_ns;
-    if (const auto unanswered = patience_.unanswered(now)) {
-      const IoCommand& command = schedule_.commands()[flights_[unanswered->slot].command];
-      if (!measurement_.failure)
-        measurement_.failure = IoFailure{command, 0, 0, unanswered->for_ns};
-      engine_.abandon();
     }
     fill_queue();
   }
@@ -207,7 +194,7 @@ class Runner {
 
   /// Takes completions, or sleeps, until then.
   void pass_time(std::int64_t until_ns) {
-    if (outstanding() > 0 && !engine_.abandoned()) {
+    if (outstanding() > 0) {
       poll(until_ns);
     } else {
       sleep_until(until_ns);
@@ -228,7 +215,6 @@ class Runner {
   const Schedule& schedule_;
   const RunScheduleOptions& options_;
   const ExactTimers exact_timers_;
-  Patience patience_;
   std::optional<Processor> processor_;
   std::vector<std::size_t> left_;  ///< by batch: commands that have not completed
   std::vector<Flight> flights_;    ///< by slot

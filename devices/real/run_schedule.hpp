@@ -22,8 +22,6 @@ struct RunScheduleOptions {
   const std::atomic<bool>* stop = nullptr;  ///< set: ends it early; finished steps are kept
   /// Called after each step, with those that ended.
   std::function<void(const ScheduleMeasurement& so_far)> on_step{};
-  /// A request that is outstanding for longer has failed, and the engine abandons what is.
-  std::int64_t patience_ns = IoEngine::kForever;
 };
 
 /// Memory that an engine needs to run the schedule: a place for each outstanding request.
@@ -35,7 +33,7 @@ void check(const BlockTarget& target, const Schedule& schedule);
 /// Runs the schedule on the target of the engine, which takes its commands: check(). The engine was
 /// made with memory_bytes() and the depth. Returns when the last command has completed, though
 /// the time of a step ends with its last operation. The first failed request ends it; those
-/// outstanding are waited for, unless one is not answered.
+/// outstanding are waited for.
 [[nodiscard]] ScheduleMeasurement run_schedule(IoEngine& engine, const Schedule& schedule,
                                                const RunScheduleOptions& options);
 

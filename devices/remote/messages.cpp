@@ -65,7 +65,7 @@ Json to_json(const ProbeRequest& request) {
           {"depths", grid.depths},
           {"seconds", grid.seconds},
           {"seed", grid.seed},
-          {"request_timeout", grid.request_timeout_seconds},
+          {"request_timeout", request.request_timeout_seconds},
           {"engine", request.engine},
           {"huge_pages", request.pages == Pages::kHuge}};
 }
@@ -100,7 +100,7 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
-  grid.request_timeout_seconds =
+  request.request_timeout_seconds =
       real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout);
   request.engine = node.at("engine").text();
   request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
@@ -123,6 +123,19 @@ ReplayRequest parse_replay_request(const ConfigNode& node) {
           static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
           truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
           real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout)};
+}
+
+Json to_json(const ReplayPart& part) {
+  return {{"first_request", part.first_request}, {"text", to_json(part.measured)}};
+}
+
+ReplayPart parse_replay_part(const Json& part, const std::string& name) {
+  try {
+    return {part.at("first_request").get<std::size_t>(),
+            parse_schedule_measurement(part.at("text").get<std::string>(), name)};
+  } catch (const Json::exception&) {
+    throw UserError({name, ""}, "sent no part of a measurement", "what kvreplay wrote");
+  }
 }
 
 Json to_json(const ProbeEnd& end) {

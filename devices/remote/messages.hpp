@@ -23,6 +23,11 @@ constexpr int kHeartbeatMs = 1000;
 [[nodiscard]] nlohmann::ordered_json to_json(const ReplayRequest& request);
 [[nodiscard]] ReplayRequest parse_replay_request(const ConfigNode& node);
 
+[[nodiscard]] nlohmann::ordered_json to_json(const ReplayPart& part);
+/// UserError, which names `name`, where it is none.
+[[nodiscard]] ReplayPart parse_replay_part(const nlohmann::ordered_json& part,
+                                           const std::string& name);
+
 /// Of a text that is longer than a frame may be: a schedule, a measurement.
 constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
 constexpr std::size_t kLongestText = std::size_t{256} << 20;

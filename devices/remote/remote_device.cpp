@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "devices/remote/messages.hpp"
-#include "devices/remote/replay_parts.hpp"
 #include "sim/base/hash.hpp"
 #include "sim/base/shell.hpp"
 
@@ -261,8 +260,9 @@ ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& re
     if (event.contains("setting")) {
       sink.on_setting(event["setting"]);
     } else if (event.at("event") == "steps") {
-      add_part(event.at("part"), name(), so_far);
-      sink.on_step(so_far);
+      const ReplayPart part = parse_replay_part(event.at("part"), name());
+      add_part(part, name(), so_far);
+      sink.on_part(part);
     } else {
       measured += event.at("text").get<std::string>();
       if (measured.size() > kLongestText) throw lost("an endless measurement");
@@ -271,9 +271,7 @@ ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& re
   try {
     const Json end =
         ask({{"verb", "replay"}, {"request", to_json(request)}}, "end", stop, on_event);
-    ReplayEnd whole{parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
-    sink.on_step(whole.measurement);
-    return whole;
+    return {parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
   } catch (const UserError& error) {
     if (so_far.steps.empty()) throw;
     return {std::move(so_far), error.what()};

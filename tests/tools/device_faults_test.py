@@ -1,14 +1,18 @@
 #!/usr/bin/python3
 """Real faults in the middle of a replay, by every engine: an I/O error, a full device, a file that
-becomes shorter, a device that does not answer."""
+becomes shorter, a device that does not answer (in a probe too, and where an agent does it)."""
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
+import tempfile
+import threading
 import time
 import unittest
 
+import agents
 from program import PROGRAM, ProgramTest
 
 MIB = 1 << 20
@@ -19,13 +23,15 @@ ENGINES = ("io_uring", "aio", "threads", "sync")
 class Fault:
     """A target and the plan in which it goes wrong."""
 
-    def __init__(self, target, steps, complaint, engines=ENGINES, options=(), once_running=None):
+    def __init__(self, target, steps, complaint, engines=ENGINES, options=(), once_said="",
+                 then=None):
         self.target = target
         self.steps = steps  # lines of each
         self.complaint = complaint
         self.engines = engines
         self.options = options
-        self.once_running = once_running
+        self.once_said = once_said
+        self.then = then
 
 
 class DeviceFaultsTest(ProgramTest):
@@ -38,8 +44,7 @@ class DeviceFaultsTest(ProgramTest):
 
     def serve(self, *plugin):
         """A file of what the nbdkit plugin serves."""
-        mount = self.folder / "mount"
-        mount.mkdir()
+        mount = pathlib.Path(tempfile.mkdtemp(prefix="mount ", dir=self.folder))
         self.addCleanup(mount.rmdir)
         server = subprocess.Popen(
             ["nbdfuse", mount / "device", "--command", "nbdkit", "--single", *plugin],
@@ -59,6 +64,17 @@ class DeviceFaultsTest(ProgramTest):
                 self.fail(f"nbdfuse did not start: {server.communicate()[1]}")
             time.sleep(0.01)
         return mount / "device"
+
+    def serve_silence(self):
+        """As serve_script(), with silence there, for a minute at most; and a function that ends it.
+        A process need not have waited for what it has asked, so each has its own device."""
+        answers = self.folder / "answers"
+        answers.mkdir(exist_ok=True)
+        answer = answers / str(time.monotonic_ns())
+        target = self.serve_script(f"n=0; while [ ! -e '{answer}' ] && [ $n -lt 1200 ]; do "
+                                   "sleep 0.05; n=$(($n + 1)); done")
+        self.addCleanup(answer.touch)  # before the server is told to end
+        return target, answer.touch
 
     def serve_script(self, there):
         """Zeros; a read in the third mebibyte first does `there`. What is read before a replay
@@ -82,6 +98,30 @@ class DeviceFaultsTest(ProgramTest):
             file.truncate(8 * MIB)
         return self.serve("file", small / "disk")
 
+    def ends_with_2(self, words, once_said="", then=None):
+        """What it says on standard error. `then` is called once it has said `once_said`."""
+        process = subprocess.Popen([PROGRAM, *words], cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        hang = threading.Timer(PATIENCE, process.kill)
+        hang.start()
+        self.addCleanup(hang.cancel)
+        said = []
+        with process.stderr:
+            for line in process.stderr:
+                said.append(line)
+                if then and once_said in line:
+                    then()
+                    then = None
+        process.wait(timeout=PATIENCE)
+        hang.cancel()
+        errors = "".join(said)
+        if "engine " in errors and ("not permitted" in errors or "not implemented" in errors):
+            self.skipTest(f"this system refuses it: {errors}")
+        self.assertEqual(process.returncode, 2, errors)
+        return errors
+
     def replay(self, fault, engine):
         """Its complaint and its result."""
         commands = [line for step in fault.steps for line in step if line[:2] in ("r ", "w ")]
@@ -91,21 +131,9 @@ class DeviceFaultsTest(ProgramTest):
              *(line for step in fault.steps for line in ("step", *step)),
              f"end {len(fault.steps)} {len(commands)}"]) + "\n")
         before = set(self.folder.iterdir())
-        process = subprocess.Popen(
-            [PROGRAM, "device", "replay", plan, "--model-device", "ufs40", "--target", fault.target,
-             "--engine", engine, "--out", out, *fault.options],
-            cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        if fault.once_running:
-            for line in process.stderr:
-                if "replay [" in line:
-                    fault.once_running()
-                    break
-        _, errors = process.communicate(timeout=PATIENCE)
-        if "engine " in errors and ("not permitted" in errors or "not implemented" in errors):
-            self.skipTest(f"this system refuses it: {errors}")
-        self.assertEqual(process.returncode, 2, errors)
+        errors = self.ends_with_2(
+            ["device", "replay", plan, "--model-device", "ufs40", "--target", fault.target,
+             "--engine", engine, "--out", out, *fault.options], fault.once_said, fault.then)
         self.assertEqual(set(self.folder.iterdir()) - before, {out}, errors)
         result = json.loads((out / "replay.json").read_text())
         shutil.rmtree(out)
@@ -158,16 +186,53 @@ class DeviceFaultsTest(ProgramTest):
         def make():
             target.write_bytes(os.urandom(4 * MIB))
             return Fault(target, steps, "transferred only 0",
-                         once_running=lambda: os.truncate(target, MIB))
+                         once_said="replay [", then=lambda: os.truncate(target, MIB))
         self.assertEqual(len(list(self.fails(make))), len(ENGINES))
 
+    def silences(self, steps, engines, *options):
+        """The results of replays on a device that answers only once it has been given up."""
+        def make():
+            target, answer = self.serve_silence()
+            return Fault(target, steps, "has had no answer for", engines,
+                         ("--request-timeout", "1", *options), "has had no answer", answer)
+        return self.fails(make)
+
     def test_a_device_that_does_not_answer(self):
-        target = self.serve_script("sleep 8")
-        for result in self.fails(lambda: Fault(
-                target, self.reads(0, 65536, 2 * MIB, 8192),
-                "read of 4096 bytes at offset 2097152 has had no answer for",
-                engines=("io_uring", "aio", "threads"), options=("--request-timeout", "1"))):
+        for result in self.silences(self.reads(0, 65536, 2 * MIB, 8192), ENGINES):
+            self.assertIn("read of 4096 bytes at offset 2097152 ", result["ended_by"])
             self.assertEqual(result["steps"], 2)
+
+    def test_a_device_that_takes_no_more_requests(self):
+        # A FUSE file takes 12 in the background; the 13th holds up the system call that submits it.
+        many = ["submit 16", *(f"r {2 * MIB + at * 8192} 4096" for at in range(16)), "wait 2"]
+        for result in self.silences([*self.reads(0, 65536), many], ("io_uring", "aio", "threads"),
+                                    "--depth", "16"):
+            self.assertEqual(result["steps"], 2)
+
+    def test_a_device_that_does_not_answer_a_probe(self):
+        # An agent that the kernel does not let go is waited for, for seconds: by one engine.
+        for place, engines in (("", ENGINES), ("local:", ("sync",))):
+            for engine in engines:
+                with self.subTest(place=place, engine=engine):
+                    if place and not agents.NATIVE.exists():
+                        self.skipTest("no agent was built")
+                    target, answer = self.serve_silence()
+                    out = self.folder / "probe.json"
+                    errors = self.ends_with_2(
+                        # The second point comes to the third mebibyte, in its ninth request.
+                        ["device", "probe", f"{place}{target}", "--pattern", "sequential", "--size",
+                         "4K,256K", "--depth", "1" if engine == "sync" else "4", "--seconds", "0.01",
+                         "--engine", engine, "--request-timeout", "1", "--out", out,
+                         *(("--agent-folder", self.folder) if place else ())],
+                        "has had no answer", answer)
+                    result = json.loads(out.read_text())
+                    out.unlink()
+                    self.assertEqual(len(result["points"]), 1)
+                    self.assertIs(result["complete"], False)
+                    # Not always one of the third mebibyte: others may wait behind it.
+                    self.assertIn("read of 262144 bytes at offset ", result["ended_by"])
+                    self.assertIn("has had no answer for", result["ended_by"])
+                    self.assertIn(result["ended_by"], errors.strip().splitlines()[-1])
 
 
 if __name__ == "__main__":

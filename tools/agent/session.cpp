@@ -93,11 +93,7 @@ void Session::read_requests() {
 void Session::beat() {
   for (;;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(kHeartbeatMs));
-    // A replay's steps go with it, from this thread, so that the one that measures neither encodes
-    // them nor waits for the link. The lock is held while they are sent: none come after the end.
-    const std::lock_guard lock(replay_mutex_);
-    const std::optional<Json> part = replay_ ? replay_->take() : std::nullopt;
-    send(part ? Json{{"event", "steps"}, {"part", *part}} : Json{{"event", "alive"}});
+    send({{"event", "alive"}});
   }
 }
 
@@ -244,24 +240,14 @@ void Session::schedule(const ConfigNode& request) {
 void Session::replay(const ConfigNode& request) {
   const ReplayRequest wanted = parse_replay_request(request.at("request"));
   const Schedule schedule = Schedule::parse(schedule_, "schedule");
-  const auto parts = std::make_shared<ReplayParts>();
-  const auto hand_over = [this](std::shared_ptr<ReplayParts> to) {
-    const std::lock_guard lock(replay_mutex_);
-    replay_ = std::move(to);
-  };
-  const ReplaySink sink{[&](const Json& setting) {
-                          send({{"event", "setting"}, {"setting", setting}});
-                          hand_over(parts);
-                        },
-                        [&](const ScheduleMeasurement& so_far) { parts->note(so_far); }};
-  ReplayEnd end;
-  try {
-    end = replay_schedule(target(), schedule, wanted, {}, stop_, sink);
-  } catch (...) {
-    hand_over(nullptr);
-    throw;
-  }
-  hand_over(nullptr);
+  const ReplayEnd end =
+      replay_schedule(target(), schedule, wanted, {}, stop_,
+                      {[this](const Json& setting) {
+                         send({{"event", "setting"}, {"setting", setting}});
+                       },
+                       [this](const ReplayPart& part) {
+                         send({{"event", "steps"}, {"part", kvreplay::to_json(part)}});
+                       }});
   const std::string text = kvreplay::to_json(end.measurement);
   for (std::size_t at = 0; at < text.size(); at += kPieceBytes) {
     send({{"event", "measurement"}, {"text", text.substr(at, kPieceBytes)}});

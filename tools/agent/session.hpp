@@ -3,14 +3,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "devices/real/block_target.hpp"
-#include "devices/remote/replay_parts.hpp"
 #include "sim/base/config.hpp"
 
 namespace kvreplay {
@@ -63,9 +61,6 @@ class Session {
   bool allow_destructive_ = false;
   std::optional<BlockTarget> target_;
   std::string schedule_;  ///< text, as far as it has come
-
-  std::mutex replay_mutex_;
-  std::shared_ptr<ReplayParts> replay_;  ///< of the one that goes on: beat() sends them
 };
 
 }  // namespace kvreplay

@@ -139,8 +139,8 @@ void add_device_probe(CLI::App& device) {
                    "How requests are made (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
   command
-      ->add_option("--request-timeout", options->request.grid.request_timeout_seconds,
-                   "Seconds: a request that takes longer ends it (io_uring, aio)")
+      ->add_option("--request-timeout", options->request.request_timeout_seconds,
+                   "Seconds: a request that takes longer ends it")
       ->type_name("S")
       ->check(in_range(0.01, 86400.0))
       ->capture_default_str();

@@ -334,9 +334,8 @@ TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
                            options.target);
         progress.emplace("replay", static_cast<std::int64_t>(run.schedule.steps()));
       },
-      [&, told = std::size_t{0}](const ScheduleMeasurement& so_far) mutable {
-        progress->advance(static_cast<std::int64_t>(so_far.steps.size() - told));
-        told = so_far.steps.size();
+      [&](const ReplayPart& part) {
+        progress->advance(static_cast<std::int64_t>(part.measured.steps.size()));
       }};
   const ReplayRequest request{options.engine, options.depth, options.wrap,
                               options.huge_pages ? Pages::kHuge : Pages::kOrdinary,
@@ -494,7 +493,7 @@ void add_device_replay(CLI::App& device) {
       ->type_name("N");
   command
       ->add_option("--request-timeout", options->request_timeout_seconds,
-                   "Seconds: a request that takes longer ends it (io_uring, aio, threads)")
+                   "Seconds: a request that takes longer ends it")
       ->type_name("S")
       ->check(in_range(0.01, 86400.0))
       ->capture_default_str();

@@ -25,12 +25,7 @@ class SteppingEngine final : public IoEngine {
  public:
   static constexpr std::int64_t kStepNs = 1000;
 
-  void start(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
-  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
-    ADD_FAILURE();
-  }
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
-                             std::int64_t /*patience_ns*/) override {
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
     IoReport report;
     for (std::uint64_t index = 0;; ++index) {
       const std::optional<IoRequest> request = source(index);
@@ -50,6 +45,12 @@ class SteppingEngine final : public IoEngine {
   std::vector<IoRequest> requests;
   std::uint64_t total = 0;
   std::uint64_t fail_at = 0;
+
+ private:
+  void begin(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
+  void await(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
+    ADD_FAILURE();
+  }
 };
 
 class ProbeTest : public test::TargetFile {
@@ -104,13 +105,8 @@ TEST_F(ProbeTest, RateAndLatencyAreThoseOfTheEngine) {
 /// Completes what is outstanding together with the last of the source, when there are few requests.
 class TogetherEngine final : public IoEngine {
  public:
-  void start(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
-  void wait(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
-    ADD_FAILURE();
-  }
-  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth,
-                             std::int64_t patience_ns) override {
-    IoReport report = steps_.run(source, depth, patience_ns);
+  [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
+    IoReport report = steps_.run(source, depth);
     for (IoCompletion& completion : report.completions) {
       if (report.completions.size() > depth) break;
       completion.completed_ns = report.completions.back().completed_ns;
@@ -119,6 +115,11 @@ class TogetherEngine final : public IoEngine {
   }
 
  private:
+  void begin(std::uint32_t /*slot*/, const IoRequest& /*request*/) override { ADD_FAILURE(); }
+  void await(std::int64_t /*until_ns*/, std::vector<IoResult>& /*results*/) override {
+    ADD_FAILURE();
+  }
+
   SteppingEngine steps_;
 };
 

@@ -30,13 +30,21 @@ class StrangeEngine final : public IoEngine {
   explicit StrangeEngine(std::uint32_t depth, std::uint64_t seed = 0)
       : depth_(depth), random_(seed) {}
 
-  void start(std::uint32_t slot, const IoRequest& request) override {
+  std::vector<IoCommand> started;
+  std::set<std::size_t> completed;
+  std::size_t fail_at = ~std::size_t{0};
+  std::atomic<bool>* stop = nullptr;
+  std::size_t stop_after = 0;
+  [[nodiscard]] bool idle() const { return outstanding_.empty(); }
+
+ private:
+  void begin(std::uint32_t slot, const IoRequest& request) override {
     EXPECT_LT(slot, depth_);
     EXPECT_TRUE(outstanding_.emplace(slot, request).second) << "the slot is taken";
     started.push_back(request.command);
     numbers_[slot] = started.size() - 1;
   }
-  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
+  void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
     ASSERT_FALSE(outstanding_.empty());
     if (until_ns != kForever && random_.below(3) > 0) return;  // the time was over
     const auto chosen = std::next(outstanding_.begin(),
@@ -50,14 +58,6 @@ class StrangeEngine final : public IoEngine {
     if (stop != nullptr && completed.size() == stop_after) *stop = true;
   }
 
-  std::vector<IoCommand> started;
-  std::set<std::size_t> completed;
-  std::size_t fail_at = ~std::size_t{0};
-  std::atomic<bool>* stop = nullptr;
-  std::size_t stop_after = 0;
-  [[nodiscard]] bool idle() const { return outstanding_.empty(); }
-
- private:
   std::uint32_t depth_;
   Random random_;
   std::map<std::uint32_t, IoRequest> outstanding_;
@@ -180,64 +180,6 @@ TEST(RunSchedule, AFailureKeepsTheStepsBeforeIt) {
   EXPECT_GE(completed, 6u * 4);
 }
 
-/// Completes everything at once, except what begins at `silent_offset`: never.
-class SilentEngine final : public IoEngine {
- public:
-  explicit SilentEngine(std::uint64_t silent_offset) : silent_offset_(silent_offset) {}
-
-  void start(std::uint32_t slot, const IoRequest& request) override {
-    EXPECT_FALSE(abandoned());
-    if (request.command.offset == silent_offset_) return;
-    results_.push_back({slot, request.command.bytes, monotonic_ns()});
-  }
-  void wait(std::int64_t until_ns, std::vector<IoResult>& results) override {
-    ASSERT_NE(until_ns, kForever) << "nobody would ever notice";
-    while (results_.empty() && monotonic_ns() < until_ns) {
-    }
-    results.swap(results_);
-  }
-
- private:
-  std::uint64_t silent_offset_;
-  std::vector<IoResult> results_;
-};
-
-constexpr std::int64_t kPatienceNs = 20'000'000;
-
-TEST(RunSchedule, ADeviceThatDoesNotAnswerEndsItWithTheStepsBefore) {
-  const Schedule schedule = ten_steps_of_six_reads();
-  constexpr std::uint64_t kSilent = (6 * 4 + 2) * 4096;
-  SilentEngine engine(kSilent);
-  const ScheduleMeasurement result =
-      run_schedule(engine, schedule, {.depth = 3, .patience_ns = kPatienceNs});
-  EXPECT_TRUE(engine.abandoned());
-  EXPECT_EQ(result.steps.size(), 4u);
-  ASSERT_TRUE(result.failure);
-  EXPECT_EQ(result.failure->command.offset, kSilent);
-  EXPECT_GE(result.failure->unanswered_ns, kPatienceNs);
-  for (std::size_t i = 0; i < 6 * 4; ++i) EXPECT_TRUE(result.requests[i].completed());
-  EXPECT_FALSE(result.requests[kSilent / 4096].completed());
-  const ScheduleMeasurement read = parse_schedule_measurement(to_json(result), "test");
-  ASSERT_TRUE(read.failure);
-  EXPECT_EQ(read.failure->unanswered_ns, result.failure->unanswered_ns);
-}
-
-TEST(IoEngineRun, ADeviceThatDoesNotAnswerKeepsWhatCompleted) {
-  constexpr std::uint64_t kSilent = 5;
-  SilentEngine engine(kSilent * 4096);
-  const IoReport report = engine.run(
-      [](std::uint64_t index) -> std::optional<IoRequest> {
-        if (index == 8) return std::nullopt;
-        return IoRequest{{index * 4096, 4096, true}, 0};
-      },
-      2, kPatienceNs);
-  EXPECT_TRUE(engine.abandoned());
-  EXPECT_GE(report.completions.size(), kSilent);
-  ASSERT_TRUE(report.failure);
-  EXPECT_EQ(report.failure->command.offset, kSilent * 4096);
-  EXPECT_GE(report.failure->unanswered_ns, kPatienceNs);
-}
-
 TEST(RunSchedule, AnInterruptKeepsTheStepsBeforeIt) {
   const Schedule schedule = without_computation(1);
   std::atomic<bool> stop{false};
@@ -269,7 +211,7 @@ TEST(ScheduleMeasurement, ItsJsonHoldsAllOfIt) {
   measurement.requests = {{0, 5}, {3, -1}, {-1, -1}};
   measurement.interrupted = true;
   for (const bool failed : {false, true}) {
-    if (failed) measurement.failure = IoFailure{{4096, 512, true}, EIO, 77};
+    if (failed) measurement.failure = IoFailure{{4096, 512, true}, EIO, 77, 1ll << 60};
     const ScheduleMeasurement read = parse_schedule_measurement(to_json(measurement), "test");
     EXPECT_EQ(read.steps, measurement.steps);
     EXPECT_EQ(read.requests, measurement.requests);
@@ -279,6 +221,7 @@ TEST(ScheduleMeasurement, ItsJsonHoldsAllOfIt) {
     EXPECT_TRUE(same(read.failure->command, measurement.failure->command));
     EXPECT_EQ(read.failure->error, EIO);
     EXPECT_EQ(read.failure->transferred_bytes, 77u);
+    EXPECT_EQ(read.failure->unanswered_ns, 1ll << 60);
   }
   for (const char* text : {"", "{}", R"({"interrupted": 3})",
                            R"({"interrupted": true, "steps": [[1, 2]], "requests": []})"}) {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <mutex>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,16 +10,22 @@
 
 namespace kvreplay {
 
-/// The measurement of a replay that goes on, in parts to be sent: one thread replays and notes, a
-/// second takes what is new. Noting copies a step's times and no more, because it happens between
-/// steps that are measured.
+/// What is new of a replay that goes on.
+struct ReplayPart {
+  std::size_t first_request = 0;  ///< the number of the first of `measured`
+  ScheduleMeasurement measured;   ///< steps since the last part; requests that may have changed
+};
+
+/// The measurement of a replay that goes on, in parts: one thread replays and notes, a second takes
+/// what is new. Noting copies a step's times and no more, because it happens between steps that are
+/// measured.
 class ReplayParts {
  public:
   /// After a step.
   void note(const ScheduleMeasurement& so_far);
   /// Steps that ended since the last call, and the times of requests since the first that was not
-  /// complete then, as many as a frame may hold; nothing where no step has ended.
-  [[nodiscard]] std::optional<nlohmann::ordered_json> take();
+  /// complete then, as many as a frame of devices/remote may hold; nothing where no step has ended.
+  [[nodiscard]] std::optional<ReplayPart> take();
 
  private:
   std::mutex mutex_;
@@ -32,7 +37,6 @@ class ReplayParts {
 };
 
 /// Adds a part to those before it. UserError, which names `name`, where it does not follow them.
-void add_part(const nlohmann::ordered_json& part, const std::string& name,
-              ScheduleMeasurement& so_far);
+void add_part(const ReplayPart& part, const std::string& name, ScheduleMeasurement& so_far);
 
 }  // namespace kvreplay

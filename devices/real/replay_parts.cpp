@@ -1,13 +1,10 @@
-#include "devices/remote/replay_parts.hpp"
+#include "devices/real/replay_parts.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "sim/base/error.hpp"
 
 namespace kvreplay {
-
-using Json = nlohmann::ordered_json;
 
 namespace {
 
@@ -32,36 +29,26 @@ void ReplayParts::note(const ScheduleMeasurement& so_far) {
   }
 }
 
-std::optional<Json> ReplayParts::take() {
-  ScheduleMeasurement part;
-  std::size_t first_request = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (steps_.empty()) return std::nullopt;
-    const auto steps_end =
-        steps_.begin() + static_cast<std::ptrdiff_t>(std::min(steps_.size(), kMostSteps));
-    part.steps.assign(steps_.begin(), steps_end);
-    steps_.erase(steps_.begin(), steps_end);
-    first_request = first_request_;
-    const std::size_t count = std::min(requests_.size(), kMostRequests);
-    part.requests.assign(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(count));
-    const std::size_t done = std::min(settled_, count);
-    requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(done));
-    first_request_ += done;
-    settled_ -= done;
-  }
-  return Json{{"first_request", first_request}, {"text", to_json(part)}};
+std::optional<ReplayPart> ReplayParts::take() {
+  const std::lock_guard lock(mutex_);
+  if (steps_.empty()) return std::nullopt;
+  ReplayPart part{first_request_, {}};
+  const auto steps_end =
+      steps_.begin() + static_cast<std::ptrdiff_t>(std::min(steps_.size(), kMostSteps));
+  part.measured.steps.assign(steps_.begin(), steps_end);
+  steps_.erase(steps_.begin(), steps_end);
+  const std::size_t count = std::min(requests_.size(), kMostRequests);
+  part.measured.requests.assign(requests_.begin(),
+                                requests_.begin() + static_cast<std::ptrdiff_t>(count));
+  const std::size_t done = std::min(settled_, count);
+  requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(done));
+  first_request_ += done;
+  settled_ -= done;
+  return part;
 }
 
-void add_part(const Json& part, const std::string& name, ScheduleMeasurement& so_far) {
-  std::size_t first = 0;
-  ScheduleMeasurement more;
-  try {
-    part.at("first_request").get_to(first);
-    more = parse_schedule_measurement(part.at("text").get<std::string>(), name);
-  } catch (const Json::exception&) {
-    throw UserError({name, ""}, "sent no part of a measurement", "what kvreplay wrote");
-  }
+void add_part(const ReplayPart& part, const std::string& name, ScheduleMeasurement& so_far) {
+  const auto& [first, more] = part;
   if (first > so_far.requests.size()) {
     throw UserError({name, ""}, "sent a part of a measurement that does not follow the last",
                     "request " + std::to_string(so_far.requests.size()));
