@@ -10,7 +10,7 @@ std::string read_size(std::string& text) {
   constexpr std::string_view kLetters = "kmgt";
   // Far beyond any device, and no sum or product of offsets below it wraps.
   constexpr std::uint64_t kMost = std::uint64_t{1} << 62;
-  const std::string wrong = "found '" + text + "'; allowed: a whole number such as 512, 24K or 2G";
+  std::string wrong = "found '" + text + "'; allowed: a whole number such as 512, 24K or 2G";
 
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

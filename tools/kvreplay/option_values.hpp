@@ -63,6 +63,7 @@ inline CLI::Validator one_of(std::vector<std::string> names) {
 template <typename Value>
 CLI::Validator one_of(const std::map<std::string, Value>& by_name) {
   std::vector<std::string> names;
+  names.reserve(by_name.size());
   for (const auto& [name, value] : by_name) names.push_back(name);
   return one_of(std::move(names));
 }
