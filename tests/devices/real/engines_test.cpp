@@ -133,19 +133,20 @@ TEST_F(EnginesTest, AskForEachIndexOnceAndStopAtTheEndOfTheSource) {
   const BlockTarget target = BlockTarget::open(path_);
   for (const std::string& name : engines(target)) {
     SCOPED_TRACE(name);
-    const AlignedBuffer memory(block_, target.alignment().memory_bytes);
+    constexpr std::uint64_t kRequests = 100;
+    const AlignedBuffer memory(kRequests * block_, target.alignment().memory_bytes);
     const auto engine = make(name, target, memory);
     std::atomic<std::uint64_t> asked{0};
     const IoReport report = engine->run(
         [&](std::uint64_t index) -> std::optional<IoRequest> {
           ++asked;
-          if (index >= 100) return std::nullopt;
-          return IoRequest{{index * block_, block_, false}, 0};
+          if (index >= kRequests) return std::nullopt;
+          return IoRequest{{index * block_, block_, false}, index * block_};
         },
         depth_of(name));
-    EXPECT_EQ(report.completions.size(), 100u);
-    EXPECT_GE(asked, 101u);
-    EXPECT_LE(asked, 100u + depth_of(name));
+    EXPECT_EQ(report.completions.size(), kRequests);
+    EXPECT_GE(asked, kRequests + 1);
+    EXPECT_LE(asked, kRequests + depth_of(name));
   }
 }
 
@@ -174,9 +175,13 @@ TEST_F(EnginesTest, AnErrorOfTheKernelStopsTheRunAndSaysWhere) {
   const BlockTarget target = BlockTarget::open(path_);
   for (const std::string& name : engines(target)) {
     SCOPED_TRACE(name);
-    const AlignedBuffer memory(block_, target.alignment().memory_bytes);
+    constexpr std::uint64_t kRequests = 1000;
+    const AlignedBuffer memory(kRequests * block_, target.alignment().memory_bytes);
     const auto engine = make(name, target, memory);
-    std::vector<IoRequest> requests(1000, {{0, block_, false}, 0});
+    std::vector<IoRequest> requests;
+    for (std::uint64_t i = 0; i < kRequests; ++i) {
+      requests.push_back({{0, block_, false}, i * block_});
+    }
     requests[50].command.offset = 1;  // EINVAL: against the alignment
     const IoReport report = run_all(*engine, requests, depth_of(name));
     ASSERT_TRUE(report.failure);
