@@ -313,9 +313,8 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     throw UserError(base.at("part").place(), "found " + spec.device.name(), "flash");
   }
   Calibration result{.config = base};
-  if (options.mixing) {
-    constexpr double kInOrder = 0.5;
-    const char* order = *options.mixing > kInOrder ? "random" : "arrival";
+  if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
+    const char* order = *options.mixing > 0.5 ? "random" : "arrival";
     result.told["service_order"] = order;
     result.config = result.config.with("service_order", order);
   }

@@ -23,9 +23,11 @@ struct CalibrateOptions {
   std::uint64_t hold_out_every = 5;
   std::string file = {};          ///< of the points, for errors
   std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
-  std::optional<double> mixing = {};  ///< of a burst: above one half, pages are served at random
-  int threads = 1;                    ///< the result does not depend on it
-  Progress* progress = nullptr;       ///< of kProgressUnits
+  /// Of a burst: below one third, pages are served in the order of arrival, above two thirds at
+  /// random; between, it is not told.
+  std::optional<double> mixing = {};
+  int threads = 1;               ///< the result does not depend on it
+  Progress* progress = nullptr;  ///< of kProgressUnits
 };
 
 struct Calibration {

@@ -51,6 +51,7 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
 constexpr double kMostBytes = 1 << 30;
 constexpr double kMostDepth = 65535;
 constexpr double kMostIops = 1e9;
+constexpr double kMostMixing = 10;  // beyond 0 to 1 by scatter
 constexpr double kMostRequests = 1e15;
 
 /// "4k", "1M", "512": fio's K, M and G are powers of 1024 by default. Nothing for lists and ranges.
@@ -116,7 +117,9 @@ MeasuredPoints from_probe(const ConfigNode& root) {
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
     take(found, point);
-    if (node.has("burst")) found.mixing = number(node.at("burst").at("mixing"), 1, -1);
+    if (node.has("burst") && node.at("burst").has("mixing")) {
+      found.mixing = number(node.at("burst").at("mixing"), kMostMixing, -kMostMixing);
+    }
   }
   if (others > 0) {
     found.notes.push_back(std::to_string(others) + " points in sequence are left out");

@@ -27,7 +27,7 @@ struct MeasuredPoints {
   std::vector<MeasuredPoint> points;  ///< by write share, then bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
   std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
-  std::optional<double> mixing = {};  ///< of a probe's burst; 0: in order, 1: all end together
+  std::optional<double> mixing = {};  ///< of a probe's burst (Burst::mixing)
 };
 
 /// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random requests

@@ -67,41 +67,59 @@ double median(std::vector<double> values) {
 /// With fewer requests than this, halves say little.
 constexpr std::uint32_t kLeastBurst = 4;
 
-/// Bursts for `seconds`, at least three; none when the first fails.
+/// Until the first `part` of `count` requests, from number `begin` on and submitted together, are
+/// done, and until all are (ns).
+struct BurstTimes {
+  std::int64_t part_ns = 0;
+  std::int64_t all_ns = 0;
+};
+std::optional<BurstTimes> run_burst(IoEngine& engine, const PointRequests& requests,
+                                    std::uint64_t begin, std::uint32_t count, std::uint32_t part,
+                                    std::optional<IoFailure>& failure) {
+  const IoReport report = engine.run(
+      [&](std::uint64_t index) -> std::optional<IoRequest> {
+        if (index >= count) return std::nullopt;
+        return requests(begin + index);
+      },
+      count);
+  failure = report.failure;
+  if (failure) return std::nullopt;
+  std::int64_t submitted = report.completions.front().submitted_ns;
+  std::int64_t part_end = 0;
+  for (const IoCompletion& completion : report.completions) {
+    submitted = std::min(submitted, completion.submitted_ns);
+    if (completion.index < part) part_end = completion.completed_ns;
+  }
+  return BurstTimes{part_end - submitted, report.completions.back().completed_ns - submitted};
+}
+
+/// Bursts of the depth and of half of it, in turns, for `seconds`, at least three of each; none
+/// when the first fails.
 std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
                                    IoEngine& engine, double seconds, const std::atomic<bool>& stop,
                                    std::optional<IoFailure>& failure) {
   constexpr std::uint64_t kLeastRounds = 3;
-  std::vector<double> first_halves;
-  std::vector<double> alls;
-  std::vector<double> mixings;
+  const std::uint32_t half = point.depth / 2;
+  std::vector<double> half_alone;
+  std::vector<double> first_half;
+  std::vector<double> all;
   Burst burst;
   const std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
   while (!stop && (burst.rounds < kLeastRounds || monotonic_ns() < deadline)) {
-    const std::uint64_t begin = burst.rounds * point.depth;
-    const IoReport report = engine.run(
-        [&](std::uint64_t index) -> std::optional<IoRequest> {
-          if (index >= point.depth) return std::nullopt;
-          return requests(begin + index);
-        },
-        point.depth);
-    failure = report.failure;
-    if (failure) break;
-    std::int64_t submitted = report.completions.front().submitted_ns;
-    std::int64_t first_half = 0;
-    for (const IoCompletion& completion : report.completions) {
-      submitted = std::min(submitted, completion.submitted_ns);
-      if (completion.index < point.depth / 2) first_half = completion.completed_ns;
-    }
-    first_halves.push_back(static_cast<double>(first_half - submitted) * 1e-6);
-    alls.push_back(static_cast<double>(report.completions.back().completed_ns - submitted) * 1e-6);
-    mixings.push_back(2 * first_halves.back() / alls.back() - 1);
+    const std::uint64_t begin = 2 * burst.rounds * point.depth;
+    const auto whole = run_burst(engine, requests, begin, point.depth, half, failure);
+    if (!whole) break;
+    const auto alone = run_burst(engine, requests, begin + point.depth, half, half, failure);
+    if (!alone) break;
+    half_alone.push_back(static_cast<double>(alone->all_ns) * 1e-6);
+    first_half.push_back(static_cast<double>(whole->part_ns) * 1e-6);
+    all.push_back(static_cast<double>(whole->all_ns) * 1e-6);
     ++burst.rounds;
   }
   if (burst.rounds == 0) return std::nullopt;
-  burst.first_half_ms = median(std::move(first_halves));
-  burst.all_ms = median(std::move(alls));
-  burst.mixing = median(std::move(mixings));
+  burst.half_alone_ms = median(std::move(half_alone));
+  burst.first_half_ms = median(std::move(first_half));
+  burst.all_ms = median(std::move(all));
   return burst;
 }
 
@@ -166,6 +184,13 @@ std::size_t ProbeGrid::memory_bytes() const {
   return std::size_t{greatest_depth()} * *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
 }
 
+std::optional<double> Burst::mixing() const {
+  constexpr double kSaturated = 0.3;  // 0.5 where rates alone count, 0 where all go at once
+  const double rest_ms = all_ms - half_alone_ms;
+  if (rest_ms < kSaturated * all_ms) return std::nullopt;
+  return (first_half_ms - half_alone_ms) / rest_ms;
+}
+
 LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
   LatencySummary summary;
   summary.requests = latencies_ns.size();
@@ -202,9 +227,10 @@ Json to_json(const ProbePoint& point) {
   if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
   if (point.burst) {
     json["burst"] = {{"rounds", point.burst->rounds},
+                     {"half_alone_ms", point.burst->half_alone_ms},
                      {"first_half_ms", point.burst->first_half_ms},
-                     {"all_ms", point.burst->all_ms},
-                     {"mixing", point.burst->mixing}};
+                     {"all_ms", point.burst->all_ms}};
+    if (const auto mixing = point.burst->mixing()) json["burst"]["mixing"] = *mixing;
   }
   return json;
 }

@@ -52,13 +52,17 @@ struct LatencySummary {
 };
 [[nodiscard]] LatencySummary summarise(std::vector<std::int64_t> latencies_ns);
 
-/// Requests submitted together, as many as the depth, again and again: whether those that were
-/// submitted first are done first.
+/// As many requests as the depth, submitted together, again and again: whether those that were
+/// submitted first are done first. In order, the first half is done when it would be alone.
 struct Burst {
   std::uint64_t rounds = 0;
-  double first_half_ms = 0;  ///< until the half that was submitted first is done; median
-  double all_ms = 0;         ///< until all are; median
-  double mixing = 0;  ///< 2 x first half / all - 1, median: 0 in order, 1 when all end together
+  double half_alone_ms = 0;  ///< until half as many, submitted alone, are done; median, as all are
+  double first_half_ms = 0;  ///< until the half that was submitted first is done
+  double all_ms = 0;         ///< until all are
+
+  /// (first half - half alone) / (all - half alone): 0 in order, 1 when all end together. Nothing
+  /// where the device does as many at once: then all end together in any order.
+  [[nodiscard]] std::optional<double> mixing() const;
 };
 
 /// One point of the grid. Measured are the requests after the first `depth`, which fill the queue,

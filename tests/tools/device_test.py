@@ -212,7 +212,7 @@ class DeviceTest(ProgramTest):
         self.succeed("device", "calibrate", "reads.json", "--out", "read.json")
         preset = json.loads((self.folder / "read.json").read_text())
         self.assertRegex(preset["notes"],
-                         r"^Fitted to random reads from nvme_jetson\. Error of IOPS: fitted .* "
+                         r"^Fitted to random reads, beginning at nvme_jetson\. Error of IOPS: fitted .* "
                          r"points, held out .*\. Writes are not fitted\.$")
         self.assertNotIn("write_latency_us", preset)
         self.assertIn("not fitted; of nvme_jetson: estimate", preset["program_us"]["source"])

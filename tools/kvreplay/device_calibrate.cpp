@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
@@ -68,6 +69,28 @@ std::string error_text(const std::vector<FittedPoint>& points) {
   return text.data();
 }
 
+/// Of what mixes are measured for: how reads and writes disturb each other.
+std::string mix_latency_text(const std::vector<FittedPoint>& points) {
+  std::string text;
+  for (const auto& [what, measured, modelled] :
+       {std::tuple{"reads", &MeasuredPoint::read_us, &FittedPoint::read_us},
+        {"writes", &MeasuredPoint::write_us, &FittedPoint::write_us}}) {
+    std::vector<double> errors;
+    for (const FittedPoint& point : points) {
+      if (point.measured.*measured <= 0) continue;
+      errors.push_back(100 * std::abs(point.*modelled / (point.measured.*measured) - 1));
+    }
+    if (errors.empty()) continue;
+    std::sort(errors.begin(), errors.end());
+    std::array<char, 100> one{};
+    std::snprintf(one.data(), one.size(), "%s %s median %.1f %%, greatest %.1f %%",
+                  text.empty() ? "latency of their" : ", of their", what, errors[errors.size() / 2],
+                  errors.back());
+    text += one.data();
+  }
+  return text;
+}
+
 /// Errors of the kinds that were measured; reads alone are not named.
 std::vector<std::string> error_texts(const Calibration& calibration) {
   std::vector<std::string> texts;
@@ -77,6 +100,7 @@ std::vector<std::string> error_texts(const Calibration& calibration) {
       const std::vector<FittedPoint> points = points_of(calibration, kind, use);
       if (points.empty()) continue;
       text += (text.empty() ? "" : ", ") + std::string(to_text(use)) + " " + error_text(points);
+      if (kind == Kind::kMixes) text += " (" + mix_latency_text(points) + ")";
     }
     if (!text.empty()) texts.push_back(std::string(to_text(kind)) + " " + text);
   }
@@ -90,7 +114,7 @@ std::string notes_of(const Calibration& calibration, const std::string& base) {
   const bool reads = has(calibration, Kind::kReads, PointUse::kFitted);
   const bool writes = has(calibration, Kind::kWrites, PointUse::kFitted);
   return std::string("Fitted to random ") + (reads ? "reads" : "") +
-         (reads && writes ? " and " : "") + (writes ? "writes" : "") + " from " + base +
+         (reads && writes ? " and " : "") + (writes ? "writes" : "") + ", beginning at " + base +
          ". Error of IOPS: " + join(error_texts(calibration), "; ") +
          (writes ? "." : ". Writes are not fitted.");
 }
@@ -158,7 +182,7 @@ void print_csv(const Calibration& calibration) {
   }
 }
 
-void print_report(const Calibration& calibration) {
+void print_report(const Calibration& calibration, double mixing) {
   for (const Kind kind : kKinds) {
     for (const PointUse use : kUses) print_points(calibration, kind, use);
   }
@@ -171,7 +195,8 @@ void print_report(const Calibration& calibration) {
                 calibration.decided_by_writes.contains(parameter) ? "  by the writes" : "");
   }
   for (const auto& [parameter, value] : calibration.told) {
-    std::printf("%-20s %10s  by the burst\n", parameter.c_str(), value.c_str());
+    std::printf("%-20s %10s  by the burst, mixing %.2f\n", parameter.c_str(), value.c_str(),
+                mixing);
   }
   for (const auto& [parameter, value] : calibration.untold) {
     std::printf("%-20s %10g  the base's: these points do not tell it\n", parameter.c_str(), value);
@@ -214,7 +239,7 @@ void run_calibrate(const CalibrateCommand& options) {
   if (options.csv) {
     print_csv(calibration);
   } else {
-    print_report(calibration);
+    print_report(calibration, measured.mixing.value_or(0));
   }
   std::cerr << "kvreplay: wrote " << options.out << " (" << calibration.evaluations
             << " models tried)\n";

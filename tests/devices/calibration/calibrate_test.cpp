@@ -126,13 +126,15 @@ TEST(Calibrate, ABurstDecidesTheOrderOfService) {
   const auto order = [&](const Overrides& base, std::optional<double> mixing) {
     const Calibration calibration = calibrate(
         flash_config(base), points, {.hold_out_every = 0, .mixing = mixing, .threads = 2});
-    EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value());
+    EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value() && mixing != 0.5);
     return DeviceSpec::parse(calibration.config).device.arguments().text("service_order");
   };
   EXPECT_EQ(order({}, std::nullopt), "arrival");
   EXPECT_EQ(order({{"service_order", "random"}}, std::nullopt), "random");
   EXPECT_EQ(order({{"service_order", "random"}}, 0.02), "arrival");
   EXPECT_EQ(order({}, 0.97), "random");
+  EXPECT_EQ(order({}, 0.5), "arrival");
+  EXPECT_EQ(order({{"service_order", "random"}}, 0.5), "random");
 }
 
 TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {

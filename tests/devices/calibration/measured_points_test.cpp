@@ -182,12 +182,13 @@ TEST(MeasuredPoints, ABurstTellsTheOrderOfService) {
                     members + "}");
   };
   EXPECT_FALSE(parse_measured_points(burst(""), "m.json").mixing);
+  EXPECT_FALSE(parse_measured_points(burst(R"(, "burst": {"all_ms": 1})"), "m.json").mixing);
   EXPECT_EQ(parse_measured_points(burst(R"(, "burst": {"mixing": -0.02})"), "m.json").mixing,
             -0.02);
   EXPECT_THAT(user_error_of([&] {
-                (void)parse_measured_points(burst(R"(, "burst": {"mixing": 1.5})"), "m.json");
+                (void)parse_measured_points(burst(R"(, "burst": {"mixing": 15})"), "m.json");
               }),
-              HasSubstr("m.json: /points/0/burst/mixing: found 1.5; allowed: -1 to 1"));
+              HasSubstr("m.json: /points/0/burst/mixing: found 15; allowed: -10 to 10"));
 }
 
 TEST(MeasuredPoints, ABlankTellsThePath) {

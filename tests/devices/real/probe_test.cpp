@@ -134,14 +134,22 @@ TEST_F(ProbeTest, ABurstTellsWhetherTheFirstAreDoneFirst) {
   EXPECT_GE(ordered.points.back().burst->rounds, 3u);
   EXPECT_DOUBLE_EQ(ordered.points.back().burst->first_half_ms, 0.002);  // of 4 a microsecond each
   EXPECT_DOUBLE_EQ(ordered.points.back().burst->all_ms, 0.004);
-  EXPECT_DOUBLE_EQ(ordered.points.back().burst->mixing, 0);
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->half_alone_ms, 0.002);
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->mixing().value(), 0);
 
   TogetherEngine together;
   const ProbeResult mixed = run(target, together, small_grid());
   ASSERT_TRUE(mixed.points.back().burst);
-  EXPECT_DOUBLE_EQ(mixed.points.back().burst->mixing, 1);
+  EXPECT_DOUBLE_EQ(mixed.points.back().burst->mixing().value(), 1);
   EXPECT_DOUBLE_EQ(to_json(mixed.points.back()).at("burst").at("mixing").get<double>(), 1);
   EXPECT_FALSE(to_json(mixed.points.front()).contains("burst"));
+}
+
+TEST(BurstTest, TellsNothingOfADeviceThatDoesAllAtOnce) {
+  // By hand: (first half - half alone) / (all - half alone).
+  EXPECT_DOUBLE_EQ((Burst{3, 4, 7, 8}).mixing().value(), 0.75);
+  EXPECT_FALSE((Burst{3, 8, 8, 8}).mixing());
+  EXPECT_FALSE((Burst{3, 7, 8, 9}).mixing());
 }
 
 TEST_F(ProbeTest, WritesMakeNoBurst) {
@@ -212,7 +220,7 @@ TEST_F(ProbeTest, AFailureKeepsThePointsBeforeIt) {
   grid.seconds = 0;  // the least number of requests a point
   (void)run(target, counting, grid);
   SteppingEngine engine;
-  engine.fail_at = counting.total - 3 * 4 - 2;  // before the three bursts
+  engine.fail_at = counting.total - 3 * (4 + 2) - 2;  // before the bursts
   const ProbeResult result = run(target, engine, grid);
   EXPECT_EQ(result.points.size(), 3u);
   EXPECT_FALSE(result.complete());
