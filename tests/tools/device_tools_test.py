@@ -1,0 +1,64 @@
+"""What tools/probe-against-fio, serve-device and round-trip refuse before they measure or serve."""
+
+import os
+import pathlib
+import subprocess
+import unittest
+
+from program import PROGRAM, SOURCE, ProgramTest, tree
+
+BUILD = pathlib.Path(PROGRAM).parent
+MIB = 1 << 20
+
+
+class DeviceTools(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        for name, bytes_ in (("file", 64 * MIB), ("small", MIB)):
+            with open(cls.folder / name, "wb") as file:
+                file.truncate(bytes_)
+        (cls.folder / "symlink").symlink_to("file")
+        os.link(cls.folder / "file", cls.folder / "hardlink")
+        os.mkfifo(cls.folder / "fifo")
+        (cls.folder / "full").mkdir()
+        (cls.folder / "full/data").write_text("precious")
+
+    def refused_by(self, tool, arguments, *says):
+        with self.subTest(tool=tool, arguments=arguments):
+            before = tree(self.folder)
+            result = subprocess.run(
+                [str(SOURCE / "tools" / tool), *map(str, arguments), "--build", BUILD],
+                cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, timeout=60, check=False)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertRegex(result.stderr, rf"\A{tool}: [^\n]*\n\Z")
+            for text in (*says, "allowed: "):
+                self.assertIn(text, result.stderr)
+            self.assertFalse(result.stdout)
+            self.assertEqual(tree(self.folder), before)
+
+    def test_probe_against_fio_reads_a_file_or_block_device(self):
+        for file, says in (("nothing", "No such file"), ("fifo", "neither"), ("full", "neither"),
+                           ("/dev/null", "neither"), ("small", f"{MIB} bytes")):
+            self.refused_by("probe-against-fio", [file], f"FILE: found '{file}'", says)
+
+    def test_probe_against_fio_writes_only_where_nothing_is_lost(self):
+        for out, says in (("file", "is read"), ("symlink", "is read"), ("hardlink", "is read"),
+                          ("full", "no regular file"), ("fifo", "no regular file"),
+                          ("nothing/out.csv", "cannot be written"),
+                          ("small/out.csv", "cannot be written"),
+                          ("/proc/out.csv", "cannot be written")):
+            self.refused_by("probe-against-fio", ["file", "--out", out], f"--out: found '{out}'",
+                            says)
+
+    def test_probe_against_fio_measures_real_requests(self):
+        for option, value in (("--depth", "0"), ("--depth", "-1"), ("--depth", "1,"),
+                              ("--depth", "2000"), ("--size", "0"), ("--size", "4KK"),
+                              ("--size", "100"), ("--size", "65M"), ("--rounds", "0"),
+                              ("--seconds", "nan"), ("--engine", "none")):
+            self.refused_by("probe-against-fio", ["file", f"{option}={value}"], f"{option}: found ")
+
+
+if __name__ == "__main__":
+    unittest.main()
