@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
@@ -58,6 +59,24 @@ class DeviceTools(ProgramTest):
                               ("--size", "100"), ("--size", "65M"), ("--rounds", "0"),
                               ("--seconds", "nan"), ("--engine", "none")):
             self.refused_by("probe-against-fio", ["file", f"{option}={value}"], f"{option}: found ")
+
+    def test_serve_device_reports_only_where_nothing_is_lost(self):
+        (self.folder / "preset.json").write_text("{}")
+        for device, report, says in (
+                ("ufs40", "file", "is read"), ("ufs40", "hardlink", "is read"),
+                ("preset.json", "preset.json", "is read"),
+                ("ufs40", SOURCE / "configs/devices/ufs40.json", "is read"),
+                ("ufs40", "full", "no regular file"), ("ufs40", "nothing/r", "cannot be written"),
+                ("ufs40", "/proc/x", "cannot be written")):
+            self.refused_by("serve-device", [device, "--file", "file", "--report", report],
+                            f"--report: found '{report}'", says)
+
+    def test_serve_device_mounts_on_a_folder(self):
+        if not (BUILD / "nbdkit-kvreplay-plugin.so").exists() or not all(
+                map(shutil.which, ("nbdkit", "nbdfuse"))) or not os.access("/dev/fuse", os.W_OK):
+            self.skipTest("no plugin, nbdkit, nbdfuse or /dev/fuse")
+        for mount in ("/proc/x", "file", "file/mount"):
+            self.refused_by("serve-device", ["ufs40", "--mount", mount], f"--mount: found '{mount}'")
 
 
 if __name__ == "__main__":
