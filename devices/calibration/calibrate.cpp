@@ -28,6 +28,14 @@ ConfigNode with(ConfigNode config, const Values& values) {
   return config;
 }
 
+/// A residual whose square is Cauchy's loss: an error far beyond a factor of 1.2 hardly counts, so
+/// that a point which a stall of the device spoilt does not bend the fit of all others.
+double robust(double log_error) {
+  constexpr double kScale = 0.2;
+  const double scaled = log_error / kScale;
+  return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), log_error);
+}
+
 /// What a search has found.
 struct Found {
   Values values;
@@ -108,8 +116,8 @@ class Search {
     run_model(with(config_, values), coarse_, points, options_.threads);
     std::vector<double> result;
     for (const FittedPoint& point : points) {
-      result.push_back(std::log(point.iops / point.measured.iops));
-      result.push_back(std::log(point.mean_us / point.measured.mean_us));
+      result.push_back(robust(std::log(point.iops / point.measured.iops)));
+      result.push_back(robust(std::log(point.mean_us / point.measured.mean_us)));
     }
     return result;
   }

@@ -44,9 +44,9 @@ struct Calibration {
 /// command, rates of channels and link, channels and dies; with these held, writes decide latency
 /// and overhead of a write, write buffer and program time (that of the write booster where the base
 /// has one, too). A burst decides the order of service. Everything else is the base's. A
-/// deterministic descent from several starts on the squared log errors of IOPS and mean latency; a
-/// parameter that no point depends on stays the base's. UserError when the base is no flash model,
-/// or too few points are left to fit.
+/// deterministic descent from several starts on the log errors (Cauchy's loss) of IOPS and mean
+/// latency; a parameter that no point depends on stays the base's. UserError when the base is no
+/// flash model, or too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 

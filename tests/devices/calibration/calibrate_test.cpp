@@ -99,6 +99,23 @@ TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
   }
 }
 
+TEST(Calibrate, AStallDoesNotBendTheFit) {
+  const DeviceSpec truth = flash({{"command_overhead_us", "12"}, {"link_mb_s", "900"}});
+  std::vector<MeasuredPoint> points =
+      synthetic(truth, {4 << 10, 16 << 10, 64 << 10, 256 << 10}, {1, 2, 4, 8, 16, 32});
+  for (const std::size_t stalled : {12, 13}) {
+    points[stalled].iops /= 6;
+    points[stalled].mean_us *= 6;
+  }
+  const Calibration calibration =
+      calibrate(flash_config({}), points, {.hold_out_every = 0, .threads = 2});
+  print(calibration);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (i == 12 || i == 13) continue;
+    EXPECT_NEAR(calibration.points[i].iops_error(), 0, 0.06) << i;
+  }
+}
+
 TEST(Calibrate, WhatTheWayTakesIsLeftOut) {
   const DeviceSpec truth = flash({{"command_overhead_us", "12"}, {"read_us", "60"}});
   std::vector<MeasuredPoint> points;
