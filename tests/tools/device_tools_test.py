@@ -78,6 +78,25 @@ class DeviceTools(ProgramTest):
         for mount in ("/proc/x", "file", "file/mount"):
             self.refused_by("serve-device", ["ufs40", "--mount", mount], f"--mount: found '{mount}'")
 
+    def test_round_trip_keeps_what_is_in_a_folder(self):
+        for out, says in (("full", "is there already"), ("file", "is there already"),
+                          ("fifo", "is there already"), ("", "is there already"),
+                          ("file/out", "cannot be made"), ("/proc/x", "cannot be made")):
+            self.refused_by("round-trip", ["emmc51", "--via", "fuse", "--out", out],
+                            f"--out: found '{out}'", says)
+        self.assertEqual((self.folder / "full/data").read_text(), "precious")
+
+    def test_round_trip_knows_what_it_measures(self):
+        for arguments, says in (
+                (["ufs41", "--out", "new"], ("DEVICE: ", "did you mean 'ufs40'")),
+                (["./none.json", "--out", "new"], ("DEVICE: ./none.json", )),
+                (["ufs40", "--base", "ufs41", "--out", "new"], ("--base: ", "'ufs41'")),
+                (["ufs40", "--size", "0"], ("--size: found '0'", )),
+                (["ufs40", "--size", "4K,1G"], ("--size: found '1G'", )),
+                (["ufs40", "--depth", "1,x"], ("--depth: found 'x'", )),
+                (["ufs40", "--seconds", "0"], ("--seconds: found 0.0", ))):
+            self.refused_by("round-trip", arguments, *says)
+
 
 if __name__ == "__main__":
     unittest.main()
