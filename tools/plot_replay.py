@@ -54,7 +54,7 @@ def draw(results):
                          label=name, **style)
             of_requests.plot(result["latencies"][f"{name}_us"], result["latencies"]["percent"],
                              linewidth=1.2, color=style["color"], label=name)
-        by_step.set_ylim(bottom=0)
+        by_step.set_ylim(0, 1.08 * by_step.dataLim.ymax)
         by_step.set_xlabel("Step")
         by_step.set_ylabel("Latency of the step (ms)")
         by_step.set_title(result["title"], fontsize=8, loc="left")
@@ -67,7 +67,7 @@ def draw(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=pathlib.Path, metavar="FOLDER", nargs="+",
                         help="the results of a `kvreplay device replay`")
     parser.add_argument("--out", type=pathlib.Path, metavar="STEM",
