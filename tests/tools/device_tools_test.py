@@ -93,6 +93,9 @@ class DeviceTools(ProgramTest):
                 (["ufs40", "--base", "ufs41", "--out", "new"], ("--base: ", "'ufs41'")),
                 (["ufs40", "--size", "0"], ("--size: found '0'", )),
                 (["ufs40", "--size", "4K,1G"], ("--size: found '1G'", )),
+                (["ufs40", "--size", "512,4K"], ("--size: found 512", "multiples of 4096")),
+                (["emmc51", "--via", "fuse", "--size", "6K,4K"], ("--size: found 6144", )),
+                (["ufs40", "--size", "4K,8K", "--depth", "1,8"], ("found 4 together", )),
                 (["ufs40", "--depth", "1,x"], ("--depth: found 'x'", )),
                 (["ufs40", "--seconds", "0"], ("--seconds: found 0.0", ))):
             self.refused_by("round-trip", arguments, *says)
