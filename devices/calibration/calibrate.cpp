@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "devices/calibration/least_squares.hpp"
+#include "sim/engine/simulation.hpp"
 
 namespace kvreplay {
 namespace {
@@ -36,6 +38,20 @@ double robust(double log_error) {
   return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), log_error);
 }
 
+const Parameter& parameter_of(const DeviceSpec& spec, const std::string& name) {
+  const std::vector<Parameter>& all = spec.device.part().parameters;
+  return *std::find_if(all.begin(), all.end(),
+                       [&name](const Parameter& parameter) { return parameter.name == name; });
+}
+
+/// Searched is only what the parameter may be.
+Unknown limited(Unknown unknown, const DeviceSpec& spec) {
+  const Parameter& parameter = parameter_of(spec, unknown.name);
+  unknown.least = std::clamp(unknown.least, parameter.minimum, parameter.maximum);
+  unknown.most = std::clamp(unknown.most, unknown.least, parameter.maximum);
+  return unknown;
+}
+
 /// What a search has found.
 struct Found {
   Values values;
@@ -55,7 +71,11 @@ class Search {
         options_(options),
         start_(std::move(counts)) {
     for (const MeasuredPoint& point : points) points_.push_back({point, PointUse::kFitted});
-    for (const Unknown& unknown : unknowns_) start_[unknown.name] = unknown.start;
+    const DeviceSpec spec = DeviceSpec::parse(config);
+    for (Unknown& unknown : unknowns_) {
+      unknown = limited(std::move(unknown), spec);
+      start_[unknown.name] = unknown.start;
+    }
   }
 
   /// The base's values, from which starts are made.
@@ -75,7 +95,7 @@ class Search {
     std::vector<Fit> fits;
     coarse_ = true;
     for (const Values& start : starts) {
-      fits.push_back(descend_from(start, 8));
+      fits.push_back(descend_from(within_range(start), 8));
       advance(1);
     }
     coarse_ = false;
@@ -97,6 +117,15 @@ class Search {
     if (options_.progress != nullptr) options_.progress->advance(units);
   }
 
+  /// A start that the points suggest may lie beyond what is searched; the base may, too, and stays.
+  [[nodiscard]] Values within_range(Values values) const {
+    for (const Unknown& unknown : unknowns_) {
+      double& value = values.at(unknown.name);
+      value = std::clamp(value, std::min(unknown.least, unknown.start),
+                         std::max(unknown.most, unknown.start));
+    }
+    return values;
+  }
   /// Log errors of rate and latency of the points, and a pull to the base, so weak that it decides
   /// only where the points do not.
   [[nodiscard]] Fit descend_from(const Values& values, int most_iterations) {
@@ -141,7 +170,7 @@ class Search {
   }
 
   const ConfigNode config_;
-  const std::vector<Unknown> unknowns_;
+  std::vector<Unknown> unknowns_;
   const CalibrateOptions options_;
   std::vector<FittedPoint> points_;  ///< without results
   Values start_;
@@ -303,6 +332,27 @@ Points points_to_fit(std::span<const FittedPoint> points, double write_share) {
   return chosen;
 }
 
+/// Blocks of the measured device, larger than the base's, become the model's: it must have such.
+void check_block(const CalibrateOptions& options, const DeviceSpec& spec) {
+  const Arguments& arguments = spec.device.arguments();
+  const std::uint64_t block = options.block_bytes;
+  if (block <= static_cast<std::uint64_t>(arguments.integer("logical_block_bytes"))) return;
+  const Parameter& parameter = parameter_of(spec, "logical_block_bytes");
+  bool fits = std::has_single_bit(block) && static_cast<double>(block) <= parameter.maximum;
+  std::string multiples;
+  for (const char* name : {"page_bytes", "max_transfer_bytes"}) {
+    const auto bytes = static_cast<std::uint64_t>(arguments.integer(name));
+    fits = fits && bytes % block == 0;
+    multiples +=
+        (multiples.empty() ? "" : " and ") + std::string(name) + " = " + std::to_string(bytes);
+  }
+  if (fits) return;
+  throw UserError({options.points.file, "/target/offset_alignment_bytes"},
+                  "found " + std::to_string(block),
+                  "a power of two, at most " + to_text(Value(parameter.maximum)) +
+                      ", that divides " + multiples + " of " + spec.name);
+}
+
 void take(Calibration& calibration, Found found) {
   calibration.config = with(calibration.config, found.values);
   for (const std::string& name : found.untold) {
@@ -320,6 +370,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   if (spec.device.name() != "flash") {
     throw UserError(base.at("part").place(), "found " + spec.device.name(), "flash");
   }
+  check_block(options, spec);
   Calibration result{.config = base};
   if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
     const char* order = *options.mixing > 0.5 ? "random" : "arrival";
@@ -336,21 +387,31 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   const double write_mb_s = greatest_mb_s(points, 1);
   const std::size_t least_writes = write_unknowns(spec, write_mb_s).size();
   const bool fit_writes = writes.size() >= least_writes;
-  const auto require = [&options](const Points& found, std::size_t least) {
+  const auto require = [&](const Points& found, std::size_t least, double write_share) {
     if (found.size() >= least) return;
-    throw UserError({options.file, "/points"}, std::to_string(found.size()) + " points to fit",
-                    "at least " + std::to_string(least));
+    const auto all = static_cast<std::size_t>(std::count_if(
+        points.begin(), points.end(),
+        [write_share](const MeasuredPoint& p) { return p.write_share == write_share; }));
+    const std::string allowed = "at least " + std::to_string(least);
+    if (all < least) {
+      throw UserError(options.points, std::to_string(all) + " points to fit", allowed);
+    }
+    throw UserError({"", "--hold-out"},
+                    "found " + std::to_string(options.hold_out_every) + ", which leaves " +
+                        std::to_string(found.size()) + " of " + std::to_string(all) +
+                        " points to fit",
+                    allowed + "; 0 holds none out");
   };
 
   if (has_reads) {
-    require(reads, kReadNames.size());
+    require(reads, kReadNames.size(), 0);
     const double rate = greatest_mb_s(points, 0);
     Values counts;
     for (const char* name : kCountNames) counts[name] = value_of(spec, name);
     Search search(result.config, reads, read_unknowns(spec, rate), counts, options);
     take(result, search.run(read_starts(search.start(), reads, rate), fit_writes ? 0.5 : 1));
   } else {
-    require(writes, least_writes);
+    require(writes, least_writes, 1);
   }
   if (fit_writes) {
     spec = DeviceSpec::parse(result.config);
@@ -370,6 +431,8 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   if (block > value_of(spec, "logical_block_bytes")) {
     take(result, {.values = {{"logical_block_bytes", block}}});
   }
+  Simulation simulation;  // a preset of which no device can be made is none
+  (void)DeviceSpec::parse(result.config).make(simulation);
   return result;
 }
 
@@ -399,7 +462,8 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
     member["source"] = source;
     json[parameter.name] = std::move(member);
   }
-  return json.dump(2) + "\n";
+  // Names of files need not be UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace kvreplay

@@ -21,7 +21,7 @@ struct CalibrateOptions {
   /// Every k-th point of the reads, and of the writes, is held out of the fit, counted along the
   /// diagonals of the size x depth grid, so that no size or depth is lost. 0: none.
   std::uint64_t hold_out_every = 5;
-  std::string file = {};          ///< of the points, for errors
+  Place points = {};              ///< where they stand, for errors
   std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
   /// Of a burst: below one third, pages are served in the order of arrival, above two thirds at
   /// random; between, it is not told.
@@ -46,7 +46,7 @@ struct Calibration {
 /// has one, too). A burst decides the order of service. Everything else is the base's. A
 /// deterministic descent from several starts on the log errors (Cauchy's loss) of IOPS and mean
 /// latency; a parameter that no point depends on stays the base's. UserError when the base is no
-/// flash model, or too few points are left to fit.
+/// flash model or cannot have the measured device's blocks, or too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 

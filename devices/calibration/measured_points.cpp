@@ -1,9 +1,11 @@
 #include "devices/calibration/measured_points.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 
@@ -48,25 +50,47 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
   return static_cast<std::uint64_t>(found);
 }
 
-constexpr double kMostBytes = 1 << 30;
-constexpr double kMostDepth = 65535;
+constexpr std::uint64_t kMostBytes = 64 << 20;  // as of a probe, as is the depth
+constexpr std::uint64_t kMostDepth = 1024;
+constexpr std::uint64_t kMostRange = 1'000'000'000'000'000;  // bytes
+constexpr std::size_t kMostPoints = 2000;                    // each model tried runs them all
 constexpr double kMostIops = 1e9;
 constexpr double kMostMixing = 10;  // beyond 0 to 1 by scatter
 constexpr double kMostRequests = 1e15;
 
-/// "4k", "1M", "512": fio's K, M and G are powers of 1024 by default. Nothing for lists and ranges.
-std::optional<std::uint64_t> fio_size(const std::string& text) {
+std::vector<ConfigNode> array(const ConfigNode& node) {
+  if (!node.is_array()) {
+    throw UserError(node.place(), "found " + std::string(node.raw().type_name()), "an array");
+  }
+  return node.items();
+}
+
+/// An option of a fio job and where it stands.
+struct FioOption {
+  std::string text;
+  Place place = {};
+};
+
+/// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Nothing for lists and
+/// ranges. UserError beyond `most`.
+std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t most) {
+  const std::string& text = option.text;
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, value);
-  if (code != std::errc() || value == 0) return std::nullopt;
+  const auto at_most = [&](int shift) {
+    if (code == std::errc() && value <= most >> shift) return value << shift;
+    throw UserError(option.place, "found " + text, "at most " + std::to_string(most));
+  };
+  if (code == std::errc::invalid_argument) return std::nullopt;
+  if (code == std::errc() && value == 0) return std::nullopt;
   std::string unit(rest, end);
   for (char& letter : unit) letter = static_cast<char>(std::tolower(letter));
-  if (unit.empty() || unit == "b") return value;
-  for (const auto& [letter, shift] : {std::pair{'k', 10}, {'m', 20}, {'g', 30}}) {
+  if (unit.empty() || unit == "b") return at_most(0);
+  for (const auto& [letter, shift] : {std::pair{'k', 10}, {'m', 20}, {'g', 30}, {'t', 40}}) {
     if (unit == std::string(1, letter) || unit == std::string(1, letter) + "b" ||
         unit == std::string(1, letter) + "ib") {
-      return value << shift;
+      return at_most(shift);
     }
   }
   return std::nullopt;
@@ -97,12 +121,17 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   MeasuredPoints found;
   const ConfigNode target = root.at("target");
   found.source = "kvreplay probe of " + target.at("path").text();
+  found.place = "/points";
   const auto range = static_cast<std::uint64_t>(number(target.at("size_bytes")));
   if (target.has("offset_alignment_bytes")) {
-    found.block_bytes = positive(target.at("offset_alignment_bytes"), kMostBytes);
+    const ConfigNode node = target.at("offset_alignment_bytes");
+    found.block_bytes = positive(node, kMostBytes);
+    if (!std::has_single_bit(found.block_bytes)) {
+      throw UserError(node.place(), "found " + std::to_string(found.block_bytes), "a power of two");
+    }
   }
   std::size_t others = 0;
-  for (const ConfigNode& node : root.at("points").items()) {
+  for (const ConfigNode& node : array(root.at("points"))) {
     if (node.at("pattern").text() != "random") {
       ++others;
       continue;
@@ -128,25 +157,28 @@ MeasuredPoints from_probe(const ConfigNode& root) {
 }
 
 /// An option of a fio job: its own, or one of the global section; as text. A default may be absent.
-std::optional<std::string> fio_option(const ConfigNode& root, const ConfigNode& job,
-                                      const std::string& name) {
+std::optional<FioOption> fio_option(const ConfigNode& root, const ConfigNode& job,
+                                    const std::string& name) {
   for (const auto& [node, section] : {std::pair{job, "job options"}, {root, "global options"}}) {
-    if (node.has(section) && node.at(section).has(name)) return node.at(section).at(name).text();
+    if (!node.has(section) || !node.at(section).has(name)) continue;
+    const ConfigNode option = node.at(section).at(name);
+    return FioOption{option.text(), option.place()};
   }
   return std::nullopt;
 }
 
 /// Share of writes of a job's random requests; nothing for other jobs.
 std::optional<double> fio_write_share(const ConfigNode& root, const ConfigNode& job) {
-  const std::string pattern = fio_option(root, job, "rw").value_or("read");
+  const std::string pattern = fio_option(root, job, "rw").value_or(FioOption{"read"}).text;
   if (pattern == "randread") return 0;
   if (pattern == "randwrite") return 1;
   if (pattern != "randrw") return std::nullopt;
   for (const char* name : {"rwmixwrite", "rwmixread"}) {
-    const std::optional<std::string> text = fio_option(root, job, name);
-    if (!text) continue;
+    const std::optional<FioOption> option = fio_option(root, job, name);
+    if (!option) continue;
+    const std::string& text = option->text;
     int percent = 0;
-    const auto [rest, code] = std::from_chars(text->data(), text->data() + text->size(), percent);
+    const auto [rest, code] = std::from_chars(text.data(), text.data() + text.size(), percent);
     if (code != std::errc() || *rest != '\0' || percent < 0 || percent > 100) return std::nullopt;
     return (std::string(name) == "rwmixwrite" ? percent : 100 - percent) / 100.0;
   }
@@ -156,20 +188,26 @@ std::optional<double> fio_write_share(const ConfigNode& root, const ConfigNode& 
 MeasuredPoints from_fio(const ConfigNode& root) {
   MeasuredPoints found;
   found.source = root.at("fio version").text();
-  for (const ConfigNode& job : root.at("jobs").items()) {
+  found.place = "/jobs";
+  for (const ConfigNode& job : array(root.at("jobs"))) {
     const std::string name = job.has("jobname") ? job.at("jobname").text() : "a job";
     const auto option = [&](const char* key, const char* otherwise) {
-      return fio_option(root, job, key).value_or(otherwise);
+      return fio_option(root, job, key).value_or(FioOption{otherwise});
     };
     if (job.has("error") && number(job.at("error")) != 0) {
       found.notes.push_back(name + ": ended with an error and is left out");
       continue;
     }
-    const std::optional<std::uint64_t> bytes = fio_size(option("bs", "4k"));
-    const std::optional<std::uint64_t> iodepth = fio_size(option("iodepth", "1"));
-    const std::optional<std::uint64_t> jobs = fio_size(option("numjobs", "1"));
     const std::optional<double> write_share = fio_write_share(root, job);
-    if (!write_share || !bytes || !iodepth || !jobs) {
+    std::optional<std::uint64_t> bytes;
+    std::optional<std::uint64_t> iodepth;
+    std::optional<std::uint64_t> jobs;
+    if (write_share) {
+      bytes = fio_size(option("bs", "4k"), kMostBytes);
+      iodepth = fio_size(option("iodepth", "1"), kMostDepth);
+      jobs = fio_size(option("numjobs", "1"), kMostDepth);
+    }
+    if (!bytes || !iodepth || !jobs) {
       found.notes.push_back(name + ": not random requests of one size, and left out");
       continue;
     }
@@ -177,16 +215,23 @@ MeasuredPoints from_fio(const ConfigNode& root) {
       found.notes.push_back(name + ": one of several at a time, and left out; use group_reporting");
       continue;
     }
-    if (option("direct", "0") != "1") {
+    if (option("direct", "0").text != "1") {
       found.notes.push_back(name + ": without direct=1 the page cache may have been measured");
     }
     // These keep one request outstanding, whatever the iodepth.
-    const std::string engine = option("ioengine", "psync");
+    const std::string engine = option("ioengine", "psync").text;
     const bool one_at_a_time = engine == "sync" || engine == "psync" || engine == "vsync" ||
                                engine == "pvsync" || engine == "pvsync2" || engine == "mmap";
+    const std::uint64_t depth = *jobs * (one_at_a_time ? 1 : *iodepth);
+    if (depth > kMostDepth) {
+      throw UserError(
+          option("numjobs", "1").place,
+          "found " + std::to_string(*jobs) + " jobs of iodepth " + std::to_string(*iodepth),
+          "at most " + std::to_string(kMostDepth) + " outstanding requests");
+    }
     MeasuredPoint point{.bytes = *bytes,
-                        .depth = static_cast<std::uint32_t>(*jobs * (one_at_a_time ? 1 : *iodepth)),
-                        .range_bytes = fio_size(option("size", "")).value_or(0),
+                        .depth = static_cast<std::uint32_t>(depth),
+                        .range_bytes = fio_size(option("size", ""), kMostRange).value_or(0),
                         .write_share = *write_share};
     // lat_ns runs from submission on; clat_ns leaves the submission out.
     const auto add = [&](const char* direction) {
@@ -254,6 +299,11 @@ MeasuredPoints parse_measured_points(const std::string& text, const std::string&
                     "has no point of random requests that can be used" +
                         (found.notes.empty() ? "" : " (" + found.notes.front() + ")"),
                     "random reads or writes of at least one size and depth");
+  }
+  if (found.points.size() > kMostPoints) {
+    throw UserError({file, found.place},
+                    "found " + std::to_string(found.points.size()) + " points of random requests",
+                    "at most " + std::to_string(kMostPoints));
   }
   std::stable_sort(found.points.begin(), found.points.end(),
                    [](const MeasuredPoint& a, const MeasuredPoint& b) {

@@ -24,6 +24,7 @@ struct MeasuredPoint {
 /// The points of a measurement that a model can be compared with.
 struct MeasuredPoints {
   std::string source;                 ///< "kvreplay probe of /data/x", "fio-3.33"
+  std::string place;                  ///< of the points in the file: "/points", "/jobs"
   std::vector<MeasuredPoint> points;  ///< by write share, then bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
   std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
@@ -32,7 +33,8 @@ struct MeasuredPoints {
 
 /// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random requests
 /// alone. A point whose rate, latency and depth contradict each other is left out. UserError when
-/// it is neither, holds no point that can be used, or a number that none can be.
+/// it is neither, holds no point that can be used, more than can be fitted in a sensible time, or a
+/// number that none can be.
 [[nodiscard]] MeasuredPoints load_measured_points(const std::string& file);
 [[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text,
                                                    const std::string& file);

@@ -217,6 +217,39 @@ class DeviceTest(ProgramTest):
         self.assertNotIn("write_latency_us", preset)
         self.assertIn("not fitted; of nvme_jetson: estimate", preset["program_us"]["source"])
 
+    def test_calibrate_refuses_before_it_searches(self):
+        self.measurement("sound.json", ("ufs31",), (0,))
+        (self.folder / "a folder").mkdir(exist_ok=True)
+        for out, says in (("a folder", "no regular file"), ("/proc/x.json", "cannot be written")):
+            self.refuses(("device", "calibrate", "sound.json", "--out", out), (out, says))
+        sound = json.loads((self.folder / "sound.json").read_text())
+        for block in (1000, 32768, 65536):
+            sound["target"]["offset_alignment_bytes"] = block
+            (self.folder / "blocks.json").write_text(json.dumps(sound))
+            self.refuses(("device", "calibrate", "blocks.json", "--out", "x.json"),
+                         ("blocks.json: /target/offset_alignment_bytes", f"found {block}",
+                          "a power of two"))
+
+    def test_calibrate_takes_any_name_of_a_file(self):
+        self.measurement(os.fsdecode(b"\xff.json"), ("ufs31",), (0,))
+        out = os.fsdecode(b"\xfe.json")
+        self.succeed("device", "calibrate", os.fsdecode(b"\xff.json"), "--out", out)
+        self.assertEqual(json.loads((self.folder / out).read_text())["name"], "\ufffd")
+        self.succeed("device", "describe", f"./{out}", "--size", "4K", "--depth", "1")
+
+    def test_calibrate_shows_what_it_leaves_out_of_a_blank(self):
+        self.measurement("sound.json", ("ufs31",), (0,))
+        blank = json.loads((self.folder / "sound.json").read_text())
+        for point in blank["points"]:
+            point["mean_us"] /= 10
+            point["iops"] *= 10
+        blank["points"].append({**blank["points"][0], "pattern": "sequential"})
+        (self.folder / "blank.json").write_text(json.dumps(blank))
+        result = self.kvreplay("device", "calibrate", "sound.json", "--blank", "blank.json",
+                               "--out", "blanked.json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("blank.json: 1 points in sequence are left out", result.stderr)
+
     def test_calibrate_names_a_bad_measurement(self):
         (self.folder / "bad.json").write_text("{}")
         self.refuses(("device", "calibrate", "bad.json", "--out", "x.json"),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -100,7 +101,8 @@ std::vector<std::string> error_texts(const Calibration& calibration) {
       const std::vector<FittedPoint> points = points_of(calibration, kind, use);
       if (points.empty()) continue;
       text += (text.empty() ? "" : ", ") + std::string(to_text(use)) + " " + error_text(points);
-      if (kind == Kind::kMixes) text += " (" + mix_latency_text(points) + ")";
+      const std::string latencies = kind == Kind::kMixes ? mix_latency_text(points) : "";
+      if (!latencies.empty()) text += " (" + latencies + ")";
     }
     if (!text.empty()) texts.push_back(std::string(to_text(kind)) + " " + text);
   }
@@ -212,14 +214,21 @@ void run_calibrate(const CalibrateCommand& options) {
   MeasuredPoints measured = load_measured_points(options.measurement);
   if (!options.blank.empty()) {
     check_not_input(options.out, options.blank);
-    tell_path(measured, load_measured_points(options.blank), options.blank);
+    const MeasuredPoints blank = load_measured_points(options.blank);
+    for (const std::string& note : blank.notes) {
+      std::cerr << "kvreplay: " << options.blank << ": " << note << '\n';
+    }
+    tell_path(measured, blank, options.blank);
   }
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
+  OutputFile output(options.out);  // first: a preset without a place would be lost
+  std::ofstream stream(output.temporary_path(), std::ios::binary);
+  if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
   std::optional<Progress> progress;
   progress.emplace("calibrate", CalibrateOptions::kProgressUnits);
   const Calibration calibration = calibrate(base, measured.points,
                                             {.hold_out_every = options.hold_out_every,
-                                             .file = options.measurement,
+                                             .points = {options.measurement, measured.place},
                                              .block_bytes = measured.block_bytes,
                                              .mixing = measured.mixing,
                                              .threads = processor_count(),
@@ -231,11 +240,13 @@ void run_calibrate(const CalibrateCommand& options) {
 
   const std::string name = std::filesystem::path(options.out).stem().string();
   const std::string file = std::filesystem::path(options.measurement).filename().string();
-  write_text_file(options.out,
-                  preset_json(calibration, base, name, "calibrated from " + file,
-                              notes_of(calibration, options.base),
-                              file + " (" + measured.source + ", sha256 " +
-                                  sha256_file(options.measurement).substr(0, 12) + ")"));
+  stream << preset_json(calibration, base, name, "calibrated from " + file,
+                        notes_of(calibration, options.base),
+                        file + " (" + measured.source + ", sha256 " +
+                            sha256_file(options.measurement).substr(0, 12) + ")");
+  stream.close();
+  if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");
+  output.commit();
   if (options.csv) {
     print_csv(calibration);
   } else {

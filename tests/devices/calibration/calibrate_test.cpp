@@ -376,10 +376,68 @@ TEST(Calibrate, FewWritesArePredicted) {
   EXPECT_TRUE(calibration.decided_by_writes.empty());
 }
 
+TEST(Calibrate, RefusesBlocksThatTheBaseCannotHave) {
+  const std::vector<MeasuredPoint> points = few_points();
+  const auto error_of = [&](const Overrides& base, std::uint64_t block) {
+    return user_error_of([&] {
+      (void)calibrate(flash_config(base), points,
+                      {.points = {"m.json", "/points"}, .block_bytes = block, .threads = 2});
+    });
+  };
+  for (const std::uint64_t block : {1000u, 32768u, 65536u, 1u << 26}) {
+    EXPECT_EQ(error_of({}, block),
+              "m.json: /target/offset_alignment_bytes: found " + std::to_string(block) +
+                  "; allowed: a power of two, at most 65536, that divides page_bytes = 16384 and "
+                  "max_transfer_bytes = 1048576 of test");
+  }
+  EXPECT_THAT(error_of({{"max_transfer_bytes", "12288"}}, 8192), HasSubstr("found 8192"));
+  // Of 18432, 2048 is a divisor.
+  const Calibration calibration =
+      calibrate(flash_config({{"page_bytes", "18432"}, {"read_unit_bytes", "2048"}}), points,
+                {.block_bytes = 2048, .threads = 2});
+  EXPECT_EQ(calibration.fitted.at("logical_block_bytes"), 2048);
+}
+
+TEST(Calibrate, FindsNothingThatAParameterCannotBe) {
+  // As of a device that is all but dead, which no value explains.
+  std::vector<MeasuredPoint> points;
+  for (const double write_share : {0.0, 1.0}) {
+    for (const std::uint32_t depth : {1u, 2u, 4u, 8u, 16u, 32u}) {
+      points.push_back({4096, depth, 0, 1e-6 * depth, 1e12, write_share, 100});
+    }
+  }
+  const ConfigNode base = flash_config({});
+  const Calibration calibration = calibrate(base, points, {.hold_out_every = 0, .threads = 2});
+  print(calibration);
+  const DeviceSpec spec = DeviceSpec::parse(
+      ConfigNode::parse(preset_json(calibration, base, "mine", "t", "n", "m.json"), "mine.json"));
+  for (const Parameter& parameter : spec.device.part().parameters) {
+    if (!calibration.fitted.contains(parameter.name)) continue;
+    EXPECT_GE(calibration.fitted.at(parameter.name), parameter.minimum) << parameter.name;
+    EXPECT_LE(calibration.fitted.at(parameter.name), parameter.maximum) << parameter.name;
+  }
+}
+
+TEST(Calibrate, APresetIsOfNamesThatAreNoUtf8) {
+  const ConfigNode base = flash_config({});
+  const std::string text = preset_json({.config = base}, base, "\xff", "of \xfe", "n", "\xff.json");
+  EXPECT_EQ(DeviceSpec::parse(ConfigNode::parse(text, "mine.json")).name, "\xef\xbf\xbd");
+}
+
 TEST(Calibrate, RefusesTooFewPoints) {
   const std::vector<MeasuredPoint> points(4, {4096, 1, 0, 1e4, 100});
   EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), points, {}); }),
-              AllOf(HasSubstr("points to fit"), HasSubstr("at least 5")));
+              AllOf(HasSubstr("4 points to fit"), HasSubstr("at least 5")));
+  EXPECT_EQ(user_error_of([&] {
+              (void)calibrate(flash_config({}), points, {.points = {"fio.json", "/jobs"}});
+            }),
+            "fio.json: /jobs: 4 points to fit; allowed: at least 5");
+  EXPECT_EQ(user_error_of([] {
+              (void)calibrate(flash_config({}), few_points(),
+                              {.hold_out_every = 1, .points = {"m.json", "/points"}});
+            }),
+            "--hold-out: found 1, which leaves 0 of 8 points to fit; allowed: at least 5; 0 holds "
+            "none out");
   const std::vector<MeasuredPoint> writes(3, {4096, 1, 0, 1e4, 100, 1, 1000});
   EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), writes, {}); }),
               AllOf(HasSubstr("3 points to fit"), HasSubstr("at least 5")));

@@ -211,6 +211,59 @@ TEST(MeasuredPoints, ABlankTellsThePath) {
       HasSubstr("take 250 us, on the device 200 us; allowed: a device that takes no time"));
 }
 
+TEST(MeasuredPoints, NumbersOfFioDoNotWrap) {
+  const auto error_of = [](const std::string& options) {
+    return user_error_of([&] { (void)fio(fio_job(kRead + options, 10'000, 100)); });
+  };
+  const std::string job = "fio.json: /jobs/0/job options";
+  for (const std::string depth : {"1025", "4294967297", "18446744073709551617", "17179869184g"}) {
+    EXPECT_EQ(error_of(R"("iodepth": ")" + depth + "\""),
+              job + "/iodepth: found " + depth + "; allowed: at most 1024");
+  }
+  for (const std::string bytes : {"65m", "67108865", "17179869184g", "18014398509481985k"}) {
+    EXPECT_EQ(error_of(R"("bs": ")" + bytes + "\""),
+              job + "/bs: found " + bytes + "; allowed: at most 67108864");
+  }
+  EXPECT_EQ(error_of(R"("size": "17179869184g")"),
+            job + "/size: found 17179869184g; allowed: at most 1000000000000000");
+  EXPECT_EQ(error_of(R"("numjobs": "5", "iodepth": "256", "group_reporting": "1")"),
+            job +
+                "/numjobs: found 5 jobs of iodepth 256; allowed: at most 1024 outstanding "
+                "requests");
+  EXPECT_THAT(user_error_of([] {
+                (void)parse_measured_points(
+                    R"({"fio version": "x", "global options": {"iodepth": "1025"}, "jobs": [)" +
+                        fio_job(R"("rw": "randread")", 1, 1) + "]}",
+                    "f");
+              }),
+              HasSubstr("f: /global options/iodepth: found 1025"));
+  const MeasuredPoint most =
+      fio(fio_job(kRead + R"("bs": "64M", "numjobs": "4", "iodepth": "256", "size": "1t",
+                             "group_reporting": "1")",
+                  1000, 1'024'000))
+          .points.at(0);
+  EXPECT_EQ(most.bytes, 64u << 20);
+  EXPECT_EQ(most.depth, 1024u);
+  EXPECT_EQ(most.range_bytes, 1ull << 40);
+  // What is left out may have any.
+  const MeasuredPoints left_out = fio(fio_job(kRead + R"("bs": "4k")", 10'000, 100) + "," +
+                                      fio_job(R"("rw": "write", "bs": "1g")", 1, 1));
+  EXPECT_EQ(left_out.points.size(), 1u);
+}
+
+TEST(MeasuredPoints, AreNoMoreThanCanBeFitted) {
+  const auto of = [](std::size_t count) {
+    const std::string point = R"({"pattern": "random", "write_share": 0, "bytes": 4096, "depth": 1,
+                                  "iops": 10000, "mean_us": 100})";
+    std::string points = point;
+    for (std::size_t i = 1; i < count; ++i) points += "," + point;
+    return parse_measured_points(probe_of(points), "m.json");
+  };
+  EXPECT_EQ(of(2000).points.size(), 2000u);
+  EXPECT_EQ(user_error_of([&] { (void)of(2001); }),
+            "m.json: /points: found 2001 points of random requests; allowed: at most 2000");
+}
+
 TEST(MeasuredPoints, MistakesAreNamedWithTheirPlace) {
   const auto error_of = [](const std::string& text) {
     return user_error_of([&] { (void)parse_measured_points(text, "m.json"); });
@@ -240,6 +293,26 @@ TEST(MeasuredPoints, MistakesAreNamedWithTheirPlace) {
               HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of_write(R"("write_share": 1, "iops": null, "requests": 9, "mean_us": 1)"),
               HasSubstr("/points/0/iops"));
+  const auto error_of_point = [&](const std::string& bytes, const std::string& depth) {
+    return error_of(probe_of(R"({"pattern": "random", "write_share": 0, "iops": 1, "mean_us": 1,
+                                 "bytes": )" +
+                             bytes + R"(, "depth": )" + depth + "}"));
+  };
+  EXPECT_THAT(error_of_point("67108865", "1"), HasSubstr("m.json: /points/0/bytes: found 6710886"));
+  EXPECT_THAT(error_of_point("4096", "1025"),
+              HasSubstr("/points/0/depth: found 1025; allowed: a whole number from 1 to 1024"));
+  EXPECT_EQ(error_of(R"({"format": "kvreplay probe 1", "points": null,
+                         "target": {"path": "/x", "size_bytes": 4096}})"),
+            "m.json: /points: found null; allowed: an array");
+  EXPECT_EQ(error_of(R"({"fio version": "fio-3.33", "jobs": {}})"),
+            "m.json: /jobs: found object; allowed: an array");
+  for (const char* bytes : {"1000", "4097"}) {
+    EXPECT_EQ(error_of(std::string(R"({"format": "kvreplay probe 1", "points": [], "target":
+                         {"path": "/x", "size_bytes": 1, "offset_alignment_bytes": )") +
+                       bytes + "}}"),
+              std::string("m.json: /target/offset_alignment_bytes: found ") + bytes +
+                  "; allowed: a power of two");
+  }
   EXPECT_THAT(user_error_of([] { (void)load_measured_points("/no/such/file.json"); }),
               HasSubstr("/no/such/file.json: cannot be opened"));
 }
