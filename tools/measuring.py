@@ -1,5 +1,6 @@
 """What the tools that measure check before they begin: what is asked for, and where results go."""
 
+import argparse
 import os
 import pathlib
 import re
@@ -13,6 +14,17 @@ LARGEST_BYTES = 64 << 20
 LARGEST_DEPTH = 1024
 
 
+def number(kind):
+    """For argparse, whose own words do not tell what is allowed."""
+    def parse(text):
+        try:
+            return kind(text)
+        except ValueError:
+            what = "whole number" if kind is int else "number"
+            raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a {what}") from None
+    return parse
+
+
 def sizes(text):
     """Of --size: request sizes in bytes."""
     found = []
@@ -20,8 +32,8 @@ def sizes(text):
         parts = re.fullmatch(r"([0-9]{1,9})([KM]?)", word)
         bytes_ = int(parts[1]) * SUFFIXES[parts[2]] if parts else 0
         if not 0 < bytes_ <= LARGEST_BYTES or bytes_ % BLOCK_BYTES:
-            raise Mistake(f"--size: found {word!r}; allowed: multiples of {BLOCK_BYTES} bytes up to "
-                          f"{LARGEST_BYTES >> 20}M, with commas, K or M (1024)")
+            raise Mistake(f"--size: found {word!r}; allowed: multiples of {BLOCK_BYTES} bytes "
+                          f"up to {LARGEST_BYTES >> 20}M, with commas, K or M (1024)")
         found.append(bytes_)
     return found
 

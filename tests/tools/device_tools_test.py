@@ -57,7 +57,8 @@ class DeviceTools(ProgramTest):
         for option, value in (("--depth", "0"), ("--depth", "-1"), ("--depth", "1,"),
                               ("--depth", "2000"), ("--size", "0"), ("--size", "4KK"),
                               ("--size", "100"), ("--size", "65M"), ("--rounds", "0"),
-                              ("--seconds", "nan"), ("--engine", "none")):
+                              ("--rounds", "x"), ("--seconds", "nan"), ("--seconds", "x"),
+                              ("--engine", "none")):
             self.refused_by("probe-against-fio", ["file", f"{option}={value}"], f"{option}: found ")
 
     def test_serve_device_reports_only_where_nothing_is_lost(self):
@@ -76,7 +77,9 @@ class DeviceTools(ProgramTest):
                 map(shutil.which, ("nbdkit", "nbdfuse"))) or not os.access("/dev/fuse", os.W_OK):
             self.skipTest("no plugin, nbdkit, nbdfuse or /dev/fuse")
         for mount in ("/proc/x", "file", "file/mount"):
-            self.refused_by("serve-device", ["ufs40", "--mount", mount], f"--mount: found '{mount}'")
+            self.refused_by("serve-device", ["ufs40", "--mount", mount],
+                            f"--mount: found '{mount}'")
+        self.refused_by("serve-device", ["ufs40", "--threads", "x"], "--threads: found 'x'")
 
     def test_round_trip_keeps_what_is_in_a_folder(self):
         for out, says in (("full", "is there already"), ("file", "is there already"),
@@ -97,6 +100,7 @@ class DeviceTools(ProgramTest):
                 (["emmc51", "--via", "fuse", "--size", "6K,4K"], ("--size: found 6144", )),
                 (["ufs40", "--size", "4K,8K", "--depth", "1,8"], ("found 4 together", )),
                 (["ufs40", "--depth", "1,x"], ("--depth: found 'x'", )),
+                (["ufs40", "--seconds", "x"], ("--seconds: found 'x'", )),
                 (["ufs40", "--seconds", "0"], ("--seconds: found 0.0", ))):
             self.refused_by("round-trip", arguments, *says)
 
