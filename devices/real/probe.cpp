@@ -6,10 +6,12 @@
 #include <cstring>
 #include <ctime>
 #include <memory>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "devices/real/host.hpp"
 #include "devices/real/measuring_thread.hpp"
+#include "sim/base/memory.hpp"
 #include "sim/base/random.hpp"
 
 namespace kvreplay {
@@ -166,6 +168,22 @@ Json setting_json(const BlockTarget& target, const EngineChoice& choice, const s
   return json;
 }
 
+UserError memory_error(const ProbeGrid& grid, const std::string& allowed) {
+  return {{"", "--size, --depth"},
+          "found " + std::to_string(grid.largest_bytes()) + " bytes in " +
+              std::to_string(grid.greatest_depth()) + " requests, which take " +
+              std::to_string(grid.memory_bytes()) + " bytes of memory",
+          allowed};
+}
+
+/// Asked first: a system that grants more than it has ends the program when the memory is used.
+void check_memory(const ProbeGrid& grid) {
+  const auto available = static_cast<std::size_t>(available_memory_bytes());
+  if (available == 0 || grid.memory_bytes() <= available) return;  // 0: not known
+  throw memory_error(grid,
+                     "at most " + std::to_string(available) + ", what the machine has available");
+}
+
 }  // namespace
 
 std::string to_text(Pattern pattern) {
@@ -180,8 +198,12 @@ std::uint32_t ProbeGrid::greatest_depth() const {
   return *std::max_element(depths.begin(), depths.end());
 }
 
+std::uint32_t ProbeGrid::largest_bytes() const {
+  return *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+}
+
 std::size_t ProbeGrid::memory_bytes() const {
-  return std::size_t{greatest_depth()} * *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
+  return std::size_t{greatest_depth()} * largest_bytes();
 }
 
 std::optional<double> Burst::mixing() const {
@@ -242,7 +264,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     target.check({0, bytes, false});
     if (grid.writes()) target.check({0, bytes, true});
   }
-  const std::uint32_t largest = *std::max_element(grid.sizes_bytes.begin(), grid.sizes_bytes.end());
+  const std::uint32_t largest = grid.largest_bytes();
   ProbeResult result;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
@@ -293,24 +315,33 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
                    const ProbeSink& sink) {
   const EngineChoice choice = choose_engine(target, request.engine);
   if (choice.name == "sync" && request.engine.empty()) request.grid.depths = {1};
+  check_memory(request.grid);
   const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
   const auto result = std::make_shared<ProbeResult>();
-  const auto unanswered = measure_in_thread(
-      request.grid.greatest_depth(),
-      static_cast<std::int64_t>(request.request_timeout_seconds * 1e9), stop,
-      [own_target, result, request, choice, &sink](Measuring& measuring) {
-        const ProbeGrid& grid = request.grid;
-        const EngineWithMemory io(choice.name, *own_target, grid.memory_bytes(), request.pages,
-                                  grid.greatest_depth(), &measuring.watch);
-        fill_random(io.memory(), grid.seed);
-        Json setting =
-            setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);
-        measuring.tell([&sink, setting] { sink.on_setting(setting); });
-        *result = probe(*own_target, io.engine(), grid, measuring.stop,
-                        [&measuring, &sink](const ProbePoint& point) {
-                          measuring.tell([&sink, point] { sink.on_point(to_json(point)); });
-                        });
-      });
+  const auto measure = [&] {
+    return measure_in_thread(
+        request.grid.greatest_depth(),
+        static_cast<std::int64_t>(request.request_timeout_seconds * 1e9), stop,
+        [own_target, result, request, choice, &sink](Measuring& measuring) {
+          const ProbeGrid& grid = request.grid;
+          const EngineWithMemory io(choice.name, *own_target, grid.memory_bytes(), request.pages,
+                                    grid.greatest_depth(), &measuring.watch);
+          fill_random(io.memory(), grid.seed);
+          Json setting =
+              setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);
+          measuring.tell([&sink, setting] { sink.on_setting(setting); });
+          *result = probe(*own_target, io.engine(), grid, measuring.stop,
+                          [&measuring, &sink](const ProbePoint& point) {
+                            measuring.tell([&sink, point] { sink.on_point(to_json(point)); });
+                          });
+        });
+  };
+  std::optional<IoFailure> unanswered;
+  try {
+    unanswered = measure();
+  } catch (const std::bad_alloc&) {  // a limit of the process
+    throw memory_error(request.grid, "less, or a higher limit of memory");
+  }
   ProbeEnd end;
   if (unanswered) {
     end.ended_by = unanswered->to_error(target).what();

@@ -34,6 +34,7 @@ struct ProbeGrid {
   }
   [[nodiscard]] bool writes() const;
   [[nodiscard]] std::uint32_t greatest_depth() const;
+  [[nodiscard]] std::uint32_t largest_bytes() const;
   /// Memory that an engine needs for it: one request for each outstanding one.
   [[nodiscard]] std::size_t memory_bytes() const;
 };
@@ -125,7 +126,8 @@ struct ProbeEnd {
 };
 
 /// Chooses the engine, gives it memory and measures, in a thread of its own: measure_in_thread().
-/// The sink is called from this one. UserError as of probe() and choose_engine().
+/// The sink is called from this one. UserError as of probe() and choose_engine(), and when there is
+/// no memory for so many requests of that size.
 [[nodiscard]] ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request,
                                  const std::atomic<bool>& stop, const ProbeSink& sink);
 

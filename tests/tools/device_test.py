@@ -129,17 +129,32 @@ class DeviceTest(ProgramTest):
     def test_an_interrupt_keeps_what_was_measured(self):
         self.need_direct_io()
         out = self.folder / "interrupted.json"
+        for name in (signal.SIGINT, signal.SIGHUP):
+            process = subprocess.Popen(
+                [PROGRAM, "device", "probe", self.target, "--size", "64K", "--depth",
+                 ",".join(["1"] * 900), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE)
+            time.sleep(1.5)
+            process.send_signal(name)
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, -name, errors)
+            result = json.loads(out.read_text())
+            out.unlink()
+            self.assertFalse(result["complete"])
+            self.assertEqual(result["ended_by"], "interrupted")
+            self.assertLess(len(result["points"]), 900)
+
+    def test_probe_goes_on_at_a_signal_that_is_ignored(self):
+        self.need_direct_io()
+        out = self.folder / "ignored.json"
         process = subprocess.Popen(
             [PROGRAM, "device", "probe", self.target, "--size", "64K", "--depth",
-             ",".join(["1"] * 900), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE)
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
+             ",".join(["1"] * 15), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        time.sleep(0.5)
+        process.send_signal(signal.SIGHUP)
         _, errors = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, -signal.SIGINT, errors)
-        result = json.loads(out.read_text())
-        self.assertFalse(result["complete"])
-        self.assertEqual(result["ended_by"], "interrupted")
-        self.assertLess(len(result["points"]), 900)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertTrue(json.loads(out.read_text())["complete"])
 
     def test_calibrate_writes_a_preset_that_replays(self):
         self.need_direct_io()

@@ -34,7 +34,8 @@ struct RemoteFlags {
                                                       bool allow_destructive) const;
 };
 
-/// Whether SIGINT or SIGTERM came since stop_at_signals(); a second one ends the program at once.
+/// Whether SIGINT, SIGTERM or SIGHUP came since stop_at_signals(); a second one ends the program at
+/// once. One that is ignored stays ignored.
 extern std::atomic<bool> interrupted;
 void stop_at_signals();
 /// Ends the program as whoever interrupted it expects; nothing without an interrupt.

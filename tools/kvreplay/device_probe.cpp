@@ -158,7 +158,8 @@ void add_device_probe(CLI::App& device) {
       ->capture_default_str();
   options->remote.add_to(*command);
   command->footer(
-      "An interrupt (Ctrl-C) or a lost device keeps the points measured so far; the result says "
+      "An interrupt (Ctrl-C), a closed terminal or a lost device keeps the points measured so far; "
+      "the result says "
       "that it is not complete.\n"
       "Examples:\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"

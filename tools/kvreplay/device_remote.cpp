@@ -19,7 +19,8 @@ static_assert(std::atomic<int>::is_always_lock_free, "set by a signal handler");
 std::atomic<bool> interrupted{false};
 
 void stop_at_signals() {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : kEndingSignals) {
+    if (is_ignored(signal)) continue;
     std::signal(signal, [](int number) {
       interrupted = true;
       interrupting_signal = number;

@@ -21,14 +21,13 @@ void clean_up_and_end(int signal) {
   std::raise(signal);  // takes effect at the handler's end
 }
 
-/// As nohup leaves SIGHUP: whoever started the program wants it to go on.
+}  // namespace
+
 bool is_ignored(int signal) {
   struct sigaction action {};
   ::sigaction(signal, nullptr, &action);
   return action.sa_handler == SIG_IGN;
 }
-
-}  // namespace
 
 void clean_up_at(int signal) {
   if (is_ignored(signal)) return;

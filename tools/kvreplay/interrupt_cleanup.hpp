@@ -11,6 +11,9 @@ namespace kvreplay {
 /// What ends the program from outside.
 inline constexpr std::array<int, 3> kEndingSignals{SIGINT, SIGTERM, SIGHUP};
 
+/// As nohup leaves SIGHUP: whoever started the program wants it to go on.
+[[nodiscard]] bool is_ignored(int signal);
+
 /// From now on `signal` removes the temporary files of unfinished outputs, says so in a line, and
 /// ends the program by its default action. One that is ignored stays ignored. May be called in a
 /// signal handler.

@@ -292,6 +292,17 @@ TEST_F(ProbeTest, ARealFileWithTheEngineOfTheSystem) {
   EXPECT_FALSE(setting["host"]["kernel"].get<std::string>().empty());
 }
 
+TEST_F(ProbeTest, MoreMemoryThanThereIsIsToldBeforeTheFirstRequest) {
+  const BlockTarget target = BlockTarget::open(path_);
+  ProbeRequest request{small_grid(), engine_preference().back(), Pages::kOrdinary};
+  request.grid.sizes_bytes.push_back(64 << 20);
+  request.grid.depths.push_back(1 << 24);  // 1 PiB
+  const ProbeSink sink{[](const auto&) { ADD_FAILURE(); }, [](const auto&) { ADD_FAILURE(); }};
+  EXPECT_THAT(user_error_of([&] { (void)run_probe(target, request, kNeverStop, sink); }),
+              AllOf(HasSubstr("--size, --depth: found 67108864 bytes in 16777216 requests"),
+                    HasSubstr("1125899906842624 bytes of memory; allowed: ")));
+}
+
 TEST(Host, TemperaturesOfTheZonesThatTell) {
   const TemporaryFolder folder;
   const auto zone = [&](const std::string& name) {
