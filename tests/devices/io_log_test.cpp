@@ -9,7 +9,7 @@
 
 #include "devices/time_schedule.hpp"
 #include "sim/base/output_file.hpp"
-#include "tests/devices/real/random_schedule.hpp"
+#include "tests/devices/real/schedules.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 

@@ -13,7 +13,7 @@
 
 #include "devices/real/replay_parts.hpp"
 #include "devices/real/run_schedule.hpp"
-
+#include "tests/devices/real/schedules.hpp"
 namespace kvreplay {
 namespace {
 
@@ -126,17 +126,6 @@ class SilentEngine final : public IoEngine {
   std::vector<IoResult> results_;
 };
 
-Schedule ten_steps_of_six_reads() {
-  Schedule schedule({4096, 4096, 4}, "test");
-  for (std::uint64_t step = 0; step < 10; ++step) {
-    schedule.begin_step();
-    std::vector<IoCommand> commands;
-    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
-    schedule.wait(schedule.submit(commands));
-  }
-  return schedule;
-}
-
 class SilentDevice : public ::testing::TestWithParam<bool> {
  protected:
   /// What is told is the request at `silent`; or, where the submission holds the thread up, one of
@@ -172,7 +161,7 @@ TEST_P(SilentDevice, EndsAReplayWithTheStepsBefore) {
   const auto unanswered = measure_in_thread(
       3, kPatienceNs, kNeverStop,
       [parts, device = std::shared_ptr(device_), in_submission = GetParam(),
-       schedule = ten_steps_of_six_reads()](Measuring& measuring) {
+       schedule = test::ten_steps_of_six_reads()](Measuring& measuring) {
         SilentEngine engine(device, kSilent, in_submission, &measuring.watch);
         (void)run_schedule(
             engine, schedule,

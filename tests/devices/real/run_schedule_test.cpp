@@ -13,7 +13,7 @@
 #include <set>
 
 #include "devices/real/aligned_buffer.hpp"
-#include "tests/devices/real/random_schedule.hpp"
+#include "tests/devices/real/schedules.hpp"
 #include "tests/devices/real/target_file.hpp"
 #include "tests/support/file_size_limit.hpp"
 #include "tests/support/user_error.hpp"
@@ -71,17 +71,6 @@ bool same(const IoCommand& a, const IoCommand& b) {
 /// Steps that need no clock.
 Schedule without_computation(std::uint64_t seed) {
   return test::random_schedule({.steps = 20, .greatest_compute_ns = 1}, seed);
-}
-
-Schedule ten_steps_of_six_reads() {
-  Schedule schedule({4096, 4096, 4}, "test");
-  for (std::uint64_t step = 0; step < 10; ++step) {
-    schedule.begin_step();
-    std::vector<IoCommand> commands;
-    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
-    schedule.wait(schedule.submit(commands));
-  }
-  return schedule;
 }
 
 TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
@@ -161,7 +150,7 @@ TEST(RunSchedule, ComputationsTakeAtLeastTheirTimeAndStepsAddUp) {
 }
 
 TEST(RunSchedule, AFailureKeepsTheStepsBeforeIt) {
-  const Schedule schedule = ten_steps_of_six_reads();
+  const Schedule schedule = test::ten_steps_of_six_reads();
   StrangeEngine engine(3);
   engine.fail_at = 6 * 4 + 2;
   const ScheduleMeasurement result = run_schedule(engine, schedule, {.depth = 3});

@@ -50,4 +50,15 @@ inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) 
   return schedule;
 }
 
+inline Schedule ten_steps_of_six_reads() {
+  Schedule schedule({4096, 4096, 4}, "test");
+  for (std::uint64_t step = 0; step < 10; ++step) {
+    schedule.begin_step();
+    std::vector<IoCommand> commands;
+    for (std::uint64_t i = 0; i < 6; ++i) commands.push_back({(6 * step + i) * 4096, 4096, false});
+    schedule.wait(schedule.submit(commands));
+  }
+  return schedule;
+}
+
 }  // namespace kvreplay::test
