@@ -78,12 +78,11 @@ struct BurstTimes {
 std::optional<BurstTimes> run_burst(IoEngine& engine, const PointRequests& requests,
                                     std::uint64_t begin, std::uint32_t count, std::uint32_t part,
                                     std::optional<IoFailure>& failure) {
-  const IoReport report = engine.run(
-      [&](std::uint64_t index) -> std::optional<IoRequest> {
-        if (index >= count) return std::nullopt;
-        return requests(begin + index);
-      },
-      count);
+  std::vector<IoRequest> together;
+  for (std::uint64_t index = begin; index < begin + count; ++index) {
+    together.push_back(requests(index));
+  }
+  const IoReport report = run_all(engine, together, count);
   failure = report.failure;
   if (failure) return std::nullopt;
   std::int64_t submitted = report.completions.front().submitted_ns;

@@ -115,14 +115,7 @@ class AdbTest(RemoteCase):
         self.tmp.mkdir()
 
     def test_agents_left_behind_are_used_or_removed(self):
-        sha256 = hashlib.sha256(agents.NATIVE.read_bytes()).hexdigest()
-        same = self.home / f"kvreplay-agent-{sha256[:16]}"
-        for content in (agents.NATIVE.read_bytes(), b"#!/bin/sh\nexit 1\n"):
-            same.write_bytes(content)
-            same.chmod(0o700)
-            (self.home / "kvreplay-agent-0123456789abcdef").write_bytes(b"old")
-            self.probe(self.address)
-            self.assertEqual(list(self.home.iterdir()), [])
+        self.uses_or_removes_agents(self.address)
 
     def test_a_new_file_there_is_made_and_goes(self):
         self.target = self.folder / "made there.bin"

@@ -1,5 +1,6 @@
 """What the tests of connected devices beside this file share, whatever the way to the device."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import time
 
+import agents
 from program import PROGRAM, ProgramTest
 
 MIB = 1 << 20
@@ -69,29 +71,49 @@ class RemoteCase(ProgramTest):
         self.assertEqual(result["target"]["path"], str(self.target))
         return result
 
-    def start_long(self, address, *arguments):
-        """A probe that goes on for minutes, with one point measured at least."""
-        process = subprocess.Popen(
-            [PROGRAM, *map(str, self.words(address, *LONG_GRID, *arguments))], cwd=self.folder,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, bar, *words):
+        """The program, once its progress bar of that name has come."""
+        process = subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         for line in process.stderr:
-            if "probe [" in line:  # the bar, two seconds after the first point
+            if f"{bar} [" in line:
                 return process
         self.fail(f"ended early: {process.wait()}")
 
-    def ends_incomplete(self, process, *says):
+    def incomplete(self, process, file, *says):
+        """What the program wrote there, which ends with a mistake that says so."""
         _, errors = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 2, errors)
         complaint = errors.strip().splitlines()[-1]
         for text in says:
             self.assertIn(text, complaint)
-        result = json.loads(self.out.read_text())
+        result = json.loads(file.read_text())
         self.assertIs(result["complete"], False)
         self.assertIn(result["ended_by"], complaint)
+        return result
+
+    def start_long(self, address, *arguments):
+        """A probe that goes on for minutes, with one point measured at least: its bar comes two
+        seconds after the first."""
+        return self.start("probe", *self.words(address, *LONG_GRID, *arguments))
+
+    def ends_incomplete(self, process, *says):
+        result = self.incomplete(process, self.out, *says)
         self.assertGreater(len(result["points"]), 0)
         self.assertLess(len(result["points"]), 1000)
+
+    def uses_or_removes_agents(self, address):
+        """Those that were left behind: one that is the same is used, others are removed."""
+        sha256 = hashlib.sha256(agents.NATIVE.read_bytes()).hexdigest()
+        same = self.home / f"kvreplay-agent-{sha256[:16]}"
+        for content in (agents.NATIVE.read_bytes(), b"#!/bin/sh\nexit 1\n"):
+            same.write_bytes(content)
+            same.chmod(0o700)
+            (self.home / "kvreplay-agent-0123456789abcdef").write_bytes(b"old")
+            self.probe(address)
+            self.assertEqual(list(self.home.iterdir()), [])
 
     def replays_as_here(self, address, device):
         """A schedule, on the target by its address and by its path."""
@@ -120,27 +142,13 @@ class RemoteCase(ProgramTest):
             "kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\n" +
             "".join(f"step\nsubmit 2\nr 0 4096\nr 65536 8192\ncompute 50000000\nwait {at}\n"
                     for at in range(LONG_STEPS)) + f"end {LONG_STEPS} {2 * LONG_STEPS}\n")
-        process = subprocess.Popen(
-            [PROGRAM, "device", "replay", "long plan", "--model-device", "ufs40", "--target",
-             address, "--agent-folder", str(self.home), "--out", "cut", *arguments],
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        for line in process.stderr:
-            if "replay [" in line:  # the bar, after steps have come
-                return process
-        self.fail(f"ended early: {process.wait()}")
+        return self.start("replay", "device", "replay", "long plan", "--model-device", "ufs40",
+                          "--target", address, "--agent-folder", self.home, "--out", "cut",
+                          *arguments)
 
     def replay_ends_incomplete(self, process, *says):
-        _, errors = process.communicate(timeout=PATIENCE)
-        self.assertEqual(process.returncode, 2, errors)
-        complaint = errors.strip().splitlines()[-1]
-        for text in says:
-            self.assertIn(text, complaint)
         out = self.folder / "cut"
-        result = json.loads((out / "replay.json").read_text())
-        self.assertIs(result["complete"], False)
-        self.assertIn(result["ended_by"], complaint)
+        result = self.incomplete(process, out / "replay.json", *says)
         self.assertGreater(result["steps"], 0)
         self.assertLess(result["steps"], LONG_STEPS)
         self.assertEqual(result["requests"], 2 * result["steps"])

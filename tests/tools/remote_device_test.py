@@ -63,14 +63,7 @@ class ProcessTest(RemoteCase):
         self.assertNotEqual(self.target.read_bytes(), before)
 
     def test_agents_left_behind_are_used_or_removed(self):
-        sha256 = hashlib.sha256(agents.NATIVE.read_bytes()).hexdigest()
-        same = self.home / f"kvreplay-agent-{sha256[:16]}"
-        for content in (agents.NATIVE.read_bytes(), b"#!/bin/sh\nexit 1\n"):
-            same.write_bytes(content)
-            same.chmod(0o700)
-            (self.home / "kvreplay-agent-0123456789abcdef").write_bytes(b"old")
-            self.probe(f"local:{self.target}")
-            self.assertEqual(list(self.home.iterdir()), [])
+        self.uses_or_removes_agents(f"local:{self.target}")
 
     def test_what_makes_no_sense_is_refused_in_a_line(self):
         for arguments, says in (

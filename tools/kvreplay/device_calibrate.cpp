@@ -58,16 +58,22 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
   return !points_of(calibration, kind, use).empty();
 }
 
-/// Median and greatest of the absolute errors, in percent.
+/// Of their absolute values, in percent.
+std::string median_and_greatest(std::vector<double> errors) {
+  for (double& error : errors) error = 100 * std::abs(error);
+  std::sort(errors.begin(), errors.end());
+  std::array<char, 100> text{};
+  std::snprintf(text.data(), text.size(), "median %.1f %%, greatest %.1f %%",
+                errors[errors.size() / 2], errors.back());
+  return text.data();
+}
+
 std::string error_text(const std::vector<FittedPoint>& points) {
   std::vector<double> errors;
   errors.reserve(points.size());
-  for (const FittedPoint& point : points) errors.push_back(100 * std::abs(point.iops_error()));
-  std::sort(errors.begin(), errors.end());
-  std::array<char, 100> text{};
-  std::snprintf(text.data(), text.size(), "median %.1f %%, greatest %.1f %% of %zu points",
-                errors[errors.size() / 2], errors.back(), errors.size());
-  return text.data();
+  for (const FittedPoint& point : points) errors.push_back(point.iops_error());
+  return median_and_greatest(std::move(errors)) + " of " + std::to_string(points.size()) +
+         " points";
 }
 
 /// Of what mixes are measured for: how reads and writes disturb each other.
@@ -79,15 +85,11 @@ std::string mix_latency_text(const std::vector<FittedPoint>& points) {
     std::vector<double> errors;
     for (const FittedPoint& point : points) {
       if (point.measured.*measured <= 0) continue;
-      errors.push_back(100 * std::abs(point.*modelled / (point.measured.*measured) - 1));
+      errors.push_back(point.*modelled / (point.measured.*measured) - 1);
     }
     if (errors.empty()) continue;
-    std::sort(errors.begin(), errors.end());
-    std::array<char, 100> one{};
-    std::snprintf(one.data(), one.size(), "%s %s median %.1f %%, greatest %.1f %%",
-                  text.empty() ? "latency of their" : ", of their", what, errors[errors.size() / 2],
-                  errors.back());
-    text += one.data();
+    text += std::string(text.empty() ? "latency of their " : ", of their ") + what + " " +
+            median_and_greatest(std::move(errors));
   }
   return text;
 }
