@@ -1,9 +1,9 @@
-# kvreplay_library(FOLDER DEPENDS ...): one OBJECT library made of every .cpp below FOLDER, except
-# folders that are libraries of their own. OBJECT, because a static archive would drop the objects
-# that only register themselves.
+# kvreplay_library(FOLDER DEPENDS ...): one OBJECT library made of every .cpp below FOLDER, except in
+# folders that are libraries of their own (KVREPLAY_LIBRARIES). OBJECT, because a static archive would
+# drop the objects that only register themselves.
 #
-# Headers are included as "folder/file.hpp". Each target gets an include root that holds a link to
-# its own folder and nothing else; the roots of what it depends on come with the dependency. So an
+# Headers are included as "folder/file.hpp". Each target gets an include root with links to its own
+# headers and to nothing else; the roots of what it depends on come with the dependency. So an
 # include that the dependency list does not allow is a compile error.
 
 set(KVREPLAY_WARNINGS -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror)
@@ -24,25 +24,42 @@ function(kvreplay_compile_options TARGET)
   endif()
 endfunction()
 
+# The headers and source files below FOLDER that belong to its library.
+function(kvreplay_files FOLDER OUT)
+  file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
+       ${CMAKE_SOURCE_DIR}/${FOLDER}/*.cpp ${CMAKE_SOURCE_DIR}/${FOLDER}/*.hpp)
+  foreach(other ${KVREPLAY_LIBRARIES})
+    if(other MATCHES "^${FOLDER}/")
+      list(FILTER files EXCLUDE REGEX "^${other}/")
+    endif()
+  endforeach()
+  set(${OUT} ${files} PARENT_SCOPE)
+endfunction()
+
 function(kvreplay_library FOLDER)
   cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
-  kvreplay_target_name(${FOLDER} target)
-
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${FOLDER}/*.cpp)
-  get_property(taken GLOBAL PROPERTY KVREPLAY_SOURCES)
-  if(taken)
-    list(REMOVE_ITEM sources ${taken})
+  if(NOT FOLDER IN_LIST KVREPLAY_LIBRARIES)
+    message(FATAL_ERROR "${FOLDER} is not in KVREPLAY_LIBRARIES")
   endif()
-  set_property(GLOBAL APPEND PROPERTY KVREPLAY_SOURCES ${sources})
+  kvreplay_target_name(${FOLDER} target)
+  kvreplay_files(${FOLDER} files)
 
   set(root ${CMAKE_BINARY_DIR}/include/${target})
-  get_filename_component(parent ${FOLDER} DIRECTORY)
-  file(MAKE_DIRECTORY ${root}/${parent})
-  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${FOLDER} ${root}/${FOLDER} SYMBOLIC)
+  file(REMOVE_RECURSE ${root})
+  set(sources)
+  foreach(file ${files})
+    if(file MATCHES "[.]hpp$")
+      get_filename_component(folder ${file} DIRECTORY)
+      file(MAKE_DIRECTORY ${root}/${folder})
+      file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${file} ${root}/${file} SYMBOLIC)
+    else()
+      list(APPEND sources ${CMAKE_SOURCE_DIR}/${file})
+    endif()
+  endforeach()
 
   set(links)
   foreach(dependency ${ARG_DEPENDS})
-    if(IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${dependency})
+    if(dependency IN_LIST KVREPLAY_LIBRARIES)
       kvreplay_target_name(${dependency} dependency)
     endif()
     list(APPEND links ${dependency})
@@ -60,11 +77,14 @@ function(kvreplay_library FOLDER)
   endif()
 endfunction()
 
-# Every object of every library: OBJECT libraries hand on their include paths to dependents, but
+# Every object of the libraries: OBJECT libraries hand on their include paths to dependents, but
 # their objects only to direct ones.
-function(kvreplay_link_all TARGET)
-  foreach(library kvreplay_sim_base kvreplay_sim_engine kvreplay_traces kvreplay_devices
-                  kvreplay_policies kvreplay_sim_transformer kvreplay_sim)
+function(kvreplay_link TARGET)
+  foreach(library ${ARGN})
+    kvreplay_target_name(${library} library)
     target_link_libraries(${TARGET} PRIVATE ${library})
   endforeach()
+endfunction()
+function(kvreplay_link_all TARGET)
+  kvreplay_link(${TARGET} ${KVREPLAY_LIBRARIES})
 endfunction()

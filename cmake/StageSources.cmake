@@ -26,14 +26,13 @@ function(stage_hash OUT)
   set(${OUT} ${hash} PARENT_SCOPE)
 endfunction()
 
-stage_hash(decide sim/base/* traces/* policies/* sim/stage_values.*
-           WITHOUT "^policies/(cache/|layout/|place[.])")
-stage_hash(place policies/place.* policies/cache/* policies/layout/*)
-stage_hash(time devices/* sim/*
-           WITHOUT "^devices/(real|remote|served|calibration)/|^sim/(base|transformer)/|\
-^sim/(experiment|replay|results|shards|stage_store|trace_hash|tuning/)")
+stage_hash(decide base/* traces/* policies/decide/* policies/kernels/* sim/replay/stage_values.*
+           WITHOUT "^traces/(operations|synthesis)/")
+stage_hash(place policies/place/*)
+stage_hash(time devices/* sim/time/* sim/replay/stage_values.*
+           WITHOUT "^devices/(real|remote|served|calibration|logs)/")
 
-file(WRITE ${OUT} "#include \"sim/stage_keys.hpp\"
+file(WRITE ${OUT} "#include \"sim/replay/stage_keys.hpp\"
 
 namespace kvreplay {
 

@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
+#include "base/extent.hpp"
 #include "devices/device.hpp"
-#include "sim/base/extent.hpp"
 
 namespace kvreplay {
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string_view>
 
-#include "sim/base/parameters.hpp"
-#include "sim/base/random.hpp"
-#include "sim/base/registry.hpp"
-#include "sim/engine/simulation.hpp"
+#include "base/engine/simulation.hpp"
+#include "base/parameters.hpp"
+#include "base/random.hpp"
+#include "base/registry.hpp"
 
 namespace kvreplay {
 

@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
+#include "base/config.hpp"
+#include "base/registry.hpp"
 #include "devices/device.hpp"
-#include "sim/base/config.hpp"
-#include "sim/base/registry.hpp"
 
 namespace kvreplay {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/engine/process.hpp"
 #include "devices/device.hpp"
-#include "sim/engine/process.hpp"
 
 namespace kvreplay {
 

@@ -7,7 +7,7 @@ WIDTH = 30
 
 
 class Progress:
-    """A bar with the time left, as the program's own (sim/base/progress.hpp): it shows itself once the
+    """A bar with the time left, as the program's own (base/progress.hpp): it shows itself once the
     work has taken two seconds; where there is no terminal it is a line every ten seconds."""
 
     def __init__(self, label, total):

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/build_info.hpp"
+
 namespace kvreplay {
 namespace {
 
@@ -28,14 +30,14 @@ std::vector<std::string> words_of(const std::string& stem) {
 }  // namespace
 
 std::vector<ShippedTrace> shipped_traces() {
+  const std::string folder = source_folder() + "/traces/data";
   std::vector<std::string> files;
   std::error_code code;
-  for (const fs::directory_entry& entry : fs::directory_iterator(KVREPLAY_TRACE_DATA, code)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, code)) {
     if (entry.path().string().ends_with(kEnding)) files.push_back(entry.path().string());
   }
   if (code) {
-    throw UserError({KVREPLAY_TRACE_DATA, ""}, "cannot be read (" + code.message() + ")",
-                    "a folder of traces");
+    throw UserError({folder, ""}, "cannot be read (" + code.message() + ")", "a folder of traces");
   }
   std::sort(files.begin(), files.end());
   std::map<std::string, int> uses;

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

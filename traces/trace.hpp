@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/half.hpp"
+#include "base/half.hpp"
 
 namespace kvreplay {
 

@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
-#include "sim/base/error.hpp"
-#include "sim/base/hash.hpp"
-#include "traces/hdf5_file.hpp"
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "base/hdf5/hdf5_file.hpp"
 #include "traces/trace.hpp"
 #include "traces/trace_paths.hpp"
 

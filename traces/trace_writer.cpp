@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/output_file.hpp"
-#include "traces/hdf5_file.hpp"
+#include "base/hdf5/hdf5_file.hpp"
+#include "base/output_file.hpp"
 #include "traces/trace_paths.hpp"
 
 namespace kvreplay {

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "sim/base/half.hpp"
+#include "base/half.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/engine/simulation.hpp"
 #include "devices/calibration/least_squares.hpp"
-#include "sim/engine/simulation.hpp"
 
 namespace kvreplay {
 namespace {

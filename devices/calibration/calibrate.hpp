@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "base/config.hpp"
+#include "base/progress.hpp"
 #include "devices/calibration/fitted_point.hpp"
 #include "devices/calibration/measured_points.hpp"
-#include "sim/base/config.hpp"
-#include "sim/base/progress.hpp"
 
 namespace kvreplay {
 

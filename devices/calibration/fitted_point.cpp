@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "devices/measure.hpp"
-#include "sim/base/parallel.hpp"
+#include "base/parallel.hpp"
+#include "devices/calibration/measure.hpp"
 
 namespace kvreplay {
 namespace {

@@ -3,9 +3,9 @@
 #include <span>
 #include <string>
 
+#include "base/config.hpp"
 #include "devices/calibration/measured_points.hpp"
 #include "devices/device_config.hpp"
-#include "sim/base/config.hpp"
 
 namespace kvreplay {
 

@@ -9,8 +9,8 @@
 #include <optional>
 #include <tuple>
 
-#include "sim/base/config.hpp"
-#include "sim/base/files.hpp"
+#include "base/config.hpp"
+#include "base/files.hpp"
 
 namespace kvreplay {
 namespace {

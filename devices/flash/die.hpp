@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "devices/fifo.hpp"
+#include "base/engine/simulation.hpp"
+#include "devices/flash/fifo.hpp"
 #include "devices/flash/parameters.hpp"
 #include "devices/flash/service_order.hpp"
-#include "sim/engine/simulation.hpp"
 
 namespace kvreplay::flash {
 

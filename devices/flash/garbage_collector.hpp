@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "devices/fifo.hpp"
+#include "devices/flash/fifo.hpp"
 #include "devices/flash/geometry.hpp"
 #include "devices/flash/parameters.hpp"
 

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/random.hpp"
 #include "devices/flash/parameters.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay::flash {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/base/error.hpp"
-#include "sim/base/parameters.hpp"
-#include "sim/engine/simulation.hpp"
+#include "base/engine/simulation.hpp"
+#include "base/error.hpp"
+#include "base/parameters.hpp"
 
 namespace kvreplay::flash {
 

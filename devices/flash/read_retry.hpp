@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/random.hpp"
 #include "devices/flash/parameters.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay::flash {
 

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/engine/server.hpp"
+#include "base/random.hpp"
 #include "devices/flash/parameters.hpp"
-#include "sim/base/random.hpp"
-#include "sim/engine/server.hpp"
 
 namespace kvreplay::flash {
 

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/files.hpp"
+#include "base/random.hpp"
 #include "devices/real/aligned_buffer.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay {
 namespace {

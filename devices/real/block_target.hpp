@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "base/error.hpp"
 #include "devices/device.hpp"
-#include "sim/base/error.hpp"
 
 namespace kvreplay {
 

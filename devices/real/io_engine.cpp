@@ -26,7 +26,7 @@ void try_engine(const std::string& name, const BlockTarget& target) {
   const IoRequest request{{0, block, false}, 0};
   const auto engine = Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), 1});
   const IoReport report = run_all(*engine, {&request, 1}, 1);
-  if (report.failure) throw report.failure->to_error(target);
+  if (report.failure) throw report.failure->to_error(target.path());
 }
 
 /// Why the engine does not work here, found out in a child process; "" when it does.
@@ -87,25 +87,6 @@ std::string refusal(const std::string& name, const BlockTarget& target) {
 }
 
 }  // namespace
-
-UserError IoFailure::to_error(const BlockTarget& target) const {
-  const std::string what = std::string(command.write ? "write" : "read") + " of " +
-                           std::to_string(command.bytes) + " bytes at offset " +
-                           std::to_string(command.offset);
-  const Place place{target.path(), ""};
-  if (unanswered_ns > 0) {
-    std::array<char, 32> seconds{};
-    std::snprintf(seconds.data(), seconds.size(), "%.2f",
-                  static_cast<double>(unanswered_ns) * 1e-9);
-    return {place, what + " has had no answer for " + seconds.data() + " s",
-            "a device that answers, or a longer --request-timeout"};
-  }
-  if (error != 0) return {place, what + " failed (" + std::strerror(error) + ")", ""};
-  return {place,
-          what + " transferred only " + std::to_string(transferred_bytes) +
-              " (the file has become shorter, or the device is full)",
-          ""};
-}
 
 std::optional<IoFailure> IoResult::failure(const IoCommand& command) const {
   if (result == std::int64_t{command.bytes}) return std::nullopt;

@@ -11,11 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/registry.hpp"
 #include "devices/device.hpp"
+#include "devices/io_failure.hpp"
 #include "devices/real/aligned_buffer.hpp"
 #include "devices/real/block_target.hpp"
 #include "devices/real/request_watch.hpp"
-#include "sim/base/registry.hpp"
 
 namespace kvreplay {
 
@@ -39,16 +40,6 @@ struct IoCompletion {
   std::int64_t submitted_ns = 0;
   std::int64_t completed_ns = 0;
   bool write = false;
-};
-
-/// A request that did not.
-struct IoFailure {
-  IoCommand command;
-  int error = 0;                        ///< errno; 0 for a short transfer
-  std::uint32_t transferred_bytes = 0;  ///< of a short transfer
-  std::int64_t unanswered_ns = 0;       ///< > 0: it had not ended so long after its start
-
-  [[nodiscard]] UserError to_error(const BlockTarget& target) const;
 };
 
 /// What became of the requests. The first failure stops further submissions; those in flight are

@@ -9,10 +9,10 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/memory.hpp"
+#include "base/random.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/measuring_thread.hpp"
-#include "sim/base/memory.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay {
 
@@ -343,9 +343,9 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
   }
   ProbeEnd end;
   if (unanswered) {
-    end.ended_by = unanswered->to_error(target).what();
+    end.ended_by = unanswered->to_error(target.path()).what();
   } else if (result->failure) {
-    end.ended_by = result->failure->to_error(target).what();
+    end.ended_by = result->failure->to_error(target.path()).what();
   } else if (result->interrupted) {
     end.ended_by = "interrupted";
   }

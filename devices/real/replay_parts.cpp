@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "devices/real/schedule_measurement.hpp"
+#include "devices/schedule/schedule_measurement.hpp"
 
 namespace kvreplay {
 

@@ -107,7 +107,8 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   end.measurement = unanswered ? std::move(so_far) : std::move(*measured);
   if (unanswered) end.measurement.failure = unanswered;
   if (end.measurement.interrupted) end.ended_by = "interrupted";
-  if (end.measurement.failure) end.ended_by = end.measurement.failure->to_error(target).what();
+  if (end.measurement.failure)
+    end.ended_by = end.measurement.failure->to_error(target.path()).what();
   return end;
 }
 

@@ -10,7 +10,7 @@
 #include "devices/real/block_target.hpp"
 #include "devices/real/replay_parts.hpp"
 #include "devices/real/run_schedule.hpp"
-#include "devices/real/schedule.hpp"
+#include "devices/schedule/schedule.hpp"
 
 namespace kvreplay {
 

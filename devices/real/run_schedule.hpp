@@ -7,8 +7,8 @@
 
 #include "devices/real/block_target.hpp"
 #include "devices/real/io_engine.hpp"
-#include "devices/real/schedule.hpp"
-#include "devices/real/schedule_measurement.hpp"
+#include "devices/schedule/schedule.hpp"
+#include "devices/schedule/schedule_measurement.hpp"
 
 namespace kvreplay {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "devices/real/probe.hpp"
-#include "devices/real/schedule.hpp"
-#include "devices/real/schedule_measurement.hpp"
+#include "devices/schedule/schedule.hpp"
+#include "devices/schedule/schedule_measurement.hpp"
 
 namespace kvreplay {
 

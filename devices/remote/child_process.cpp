@@ -14,7 +14,7 @@
 #include <cstring>
 #include <thread>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 extern char** environ;
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 namespace {

@@ -3,9 +3,9 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "base/config.hpp"
 #include "devices/real/probe.hpp"
 #include "devices/real/replay_target.hpp"
-#include "sim/base/config.hpp"
 
 namespace kvreplay {
 

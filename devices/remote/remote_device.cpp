@@ -8,9 +8,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/hash.hpp"
+#include "base/shell.hpp"
 #include "devices/remote/messages.hpp"
-#include "sim/base/hash.hpp"
-#include "sim/base/shell.hpp"
 
 namespace kvreplay {
 

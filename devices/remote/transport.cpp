@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "sim/base/error.hpp"
-#include "sim/base/shell.hpp"
+#include "base/error.hpp"
+#include "base/shell.hpp"
 
 namespace kvreplay {
 namespace {

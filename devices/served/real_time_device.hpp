@@ -8,9 +8,9 @@
 #include <mutex>
 #include <vector>
 
+#include "base/extent.hpp"
 #include "devices/device.hpp"
 #include "devices/device_config.hpp"
-#include "sim/base/extent.hpp"
 
 namespace kvreplay {
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "base/half.hpp"
 #include "policies/kernels/table.hpp"
-#include "sim/base/half.hpp"
 
 // Asks for a loop of constant count to be unrolled, so that its arrays become registers.
 #if defined(__clang__)

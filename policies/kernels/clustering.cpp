@@ -5,9 +5,9 @@
 #include <numeric>
 #include <vector>
 
+#include "base/random.hpp"
 #include "policies/kernels/dispatch.hpp"
 #include "policies/kernels/kernels.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay::kernels {
 namespace {

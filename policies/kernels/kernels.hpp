@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "sim/base/half.hpp"
+#include "base/half.hpp"
 
 namespace kvreplay::kernels {
 

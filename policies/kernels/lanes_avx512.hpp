@@ -13,8 +13,8 @@
 
 #include <cstdint>
 
+#include "base/half.hpp"
 #include "policies/kernels/table.hpp"
-#include "sim/base/half.hpp"
 
 namespace kvreplay::kernels {
 

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/half.hpp"
 #include "policies/kernels/table.hpp"
-#include "sim/base/half.hpp"
 
 namespace kvreplay::kernels {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "sim/base/half.hpp"
+#include "base/half.hpp"
 
 namespace kvreplay::kernels {
 

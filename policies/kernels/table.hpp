@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "sim/base/half.hpp"
+#include "base/half.hpp"
 
 namespace kvreplay::kernels {
 

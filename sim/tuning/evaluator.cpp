@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

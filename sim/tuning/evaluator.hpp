@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/experiment.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/experiment.hpp"
+#include "sim/replay/replay.hpp"
 
 namespace kvreplay {
 

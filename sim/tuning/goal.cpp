@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "sim/base/error.hpp"
-#include "sim/base/parameters.hpp"
-#include "sim/base/size.hpp"
-#include "sim/results.hpp"
+#include "base/error.hpp"
+#include "base/parameters.hpp"
+#include "base/size.hpp"
+#include "sim/replay/results.hpp"
 
 namespace kvreplay {
 

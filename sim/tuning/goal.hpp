@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/replay.hpp"
+#include "sim/replay/replay.hpp"
 #include "sim/tuning/pareto.hpp"
 
 namespace kvreplay {

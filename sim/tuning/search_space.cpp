@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "policies/decide.hpp"
-#include "sim/base/argument_json.hpp"
+#include "base/argument_json.hpp"
+#include "policies/decide/decide.hpp"
 
 namespace kvreplay {
 

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
-#include "sim/base/random.hpp"
-#include "sim/system.hpp"
+#include "base/random.hpp"
+#include "sim/replay/system.hpp"
 
 namespace kvreplay {
 

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
 
 namespace kvreplay {
 namespace {

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "sim/engine/server.hpp"
-#include "tests/devices/flash_spec.hpp"
+#include "base/engine/server.hpp"
+#include "tests/devices/flash/flash_spec.hpp"
 
 namespace kvreplay {
 namespace {

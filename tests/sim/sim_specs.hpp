@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "devices/device_config.hpp"
-#include "policies/place.hpp"
-#include "sim/model.hpp"
-#include "sim/platform.hpp"
+#include "policies/place/place.hpp"
+#include "sim/time/model_spec.hpp"
+#include "sim/time/platform.hpp"
 
 namespace kvreplay {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "policies/access_log.hpp"
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
+#include "policies/decide/log/access_log.hpp"
 
 namespace kvreplay {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "policies/layer_policy.hpp"
-#include "sim/base/config.hpp"
-#include "sim/base/random.hpp"
+#include "base/config.hpp"
+#include "base/random.hpp"
+#include "policies/decide/layer_policy.hpp"
 
 namespace kvreplay {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
 
 namespace kvreplay {
 

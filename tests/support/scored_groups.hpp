@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/scoring/scoring.hpp"
+#include "policies/decide/scoring/scoring.hpp"
 #include "tests/support/random_layer.hpp"
 
 namespace kvreplay {

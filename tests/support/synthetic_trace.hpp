@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/half.hpp"
-#include "sim/base/random.hpp"
+#include "base/half.hpp"
+#include "base/random.hpp"
 #include "traces/trace_writer.hpp"
 
 namespace kvreplay {

@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "sim/base/half.hpp"
-#include "traces/hdf5_file.hpp"
+#include "base/half.hpp"
+#include "base/hdf5/hdf5_file.hpp"
 
 namespace kvreplay {
 

@@ -7,10 +7,11 @@
 #include <sstream>
 #include <string>
 
-#include "sim/base/hash.hpp"
+#include "base/build_info.hpp"
+#include "base/hash.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "traces/cut.hpp"
-#include "traces/inspect.hpp"
+#include "traces/operations/cut.hpp"
+#include "traces/operations/inspect.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -19,7 +20,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::filesystem::path kData = std::filesystem::path(KVREPLAY_SOURCE_DIR) / "traces/data";
+const std::filesystem::path kData = std::filesystem::path(source_folder()) / "traces/data";
 const std::string kShipped = (kData / "smollm2-135m-story-3k.kvtrace.h5").string();
 const std::string kDialogue = (kData / "smollm2-135m-dialogue-6k.kvtrace.h5").string();
 
@@ -29,7 +30,7 @@ std::string full_trace(const std::string& name) {
   const char* folder = std::getenv("KVREPLAY_FULL_TRACES");
   const std::filesystem::path path =
       (folder != nullptr ? std::filesystem::path(folder)
-                         : std::filesystem::path(KVREPLAY_SOURCE_DIR) / "../shared/data") /
+                         : std::filesystem::path(source_folder()) / "../shared/data") /
       name;
   return std::filesystem::exists(path) ? path.string() : "";
 }

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "sim/base/hash.hpp"
+#include "base/hash.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 #include "tests/traces/raw_trace.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/hash.hpp"
+#include "base/hash.hpp"
 #include "tests/support/file_size_limit.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"

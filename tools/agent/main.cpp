@@ -7,7 +7,7 @@
 #include <exception>
 #include <string_view>
 
-#include "sim/base/hash.hpp"
+#include "base/hash.hpp"
 #include "tools/agent/session.hpp"
 
 int main(int argc, char** argv) {

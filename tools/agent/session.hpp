@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "base/config.hpp"
 #include "devices/real/block_target.hpp"
-#include "sim/base/config.hpp"
 
 namespace kvreplay {
 

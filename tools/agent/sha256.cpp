@@ -1,11 +1,11 @@
-// Sha256 (sim/base/hash.hpp) in portable C++, for a static program without libcrypto. FIPS 180-4.
+// Sha256 (base/hash.hpp) in portable C++, for a static program without libcrypto. FIPS 180-4.
 
 #include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "sim/base/hash.hpp"
+#include "base/hash.hpp"
 
 namespace kvreplay {
 namespace {

@@ -1,4 +1,4 @@
-#include "policies/adapt.hpp"
+#include "policies/adapters/adapt.hpp"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

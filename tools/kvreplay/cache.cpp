@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "sim/base/error.hpp"
-#include "sim/base/size.hpp"
+#include "base/error.hpp"
+#include "base/size.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/stage_store.hpp"
+#include "sim/replay/stage_store.hpp"
 
 namespace CLI {
 class App;

@@ -1,4 +1,4 @@
-#include "traces/convert.hpp"
+#include "traces/operations/convert.hpp"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

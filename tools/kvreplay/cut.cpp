@@ -1,4 +1,4 @@
-#include "traces/cut.hpp"
+#include "traces/operations/cut.hpp"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

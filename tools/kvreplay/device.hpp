@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/config.hpp"
+#include "base/config.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {

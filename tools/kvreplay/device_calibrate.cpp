@@ -10,14 +10,14 @@
 #include <optional>
 #include <tuple>
 
+#include "base/files.hpp"
+#include "base/hash.hpp"
+#include "base/output_file.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/hash.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/parallel.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/experiment.hpp"
+#include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {

@@ -5,10 +5,10 @@
 #include <iostream>
 #include <memory>
 
-#include "devices/comparison.hpp"
-#include "sim/base/parallel.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/experiment.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "devices/calibration/comparison.hpp"
+#include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {

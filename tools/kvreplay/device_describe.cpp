@@ -4,10 +4,10 @@
 #include <iostream>
 #include <memory>
 
+#include "base/parallel.hpp"
+#include "devices/calibration/measure.hpp"
 #include "devices/device_config.hpp"
-#include "devices/measure.hpp"
-#include "sim/base/parallel.hpp"
-#include "sim/experiment.hpp"
+#include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {

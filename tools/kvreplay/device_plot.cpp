@@ -2,8 +2,9 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "sim/base/error.hpp"
-#include "sim/base/shell.hpp"
+#include "base/build_info.hpp"
+#include "base/error.hpp"
+#include "base/shell.hpp"
 #include "tools/kvreplay/device.hpp"
 
 namespace kvreplay {
@@ -21,7 +22,7 @@ CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
 void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
               const std::string& file) {
   const std::string command = "/usr/bin/python3 -B " +
-                              shell_quoted(KVREPLAY_SOURCE_DIR "/tools/" + script) + " - --title " +
+                              shell_quoted(source_folder() + "/tools/" + script) + " - --title " +
                               shell_quoted(title) + " --out " + shell_quoted(file);
   std::fflush(nullptr);
   std::FILE* pipe = ::popen(command.c_str(), "w");

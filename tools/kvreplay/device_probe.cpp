@@ -5,11 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/build_info.hpp"
+#include "base/files.hpp"
+#include "base/output_file.hpp"
+#include "base/progress.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/progress.hpp"
 #include "tools/kvreplay/open_target.hpp"
 
 namespace kvreplay {
@@ -89,7 +90,7 @@ void run(ProbeOptions options) {
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
   const auto [setting, points, end] = measure(options);
-  stream << probe_document(setting, points, end, "kvreplay " KVREPLAY_VERSION);
+  stream << probe_document(setting, points, end, "kvreplay " + version());
   stream.close();
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");
   output.commit();

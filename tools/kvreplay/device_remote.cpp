@@ -2,9 +2,9 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/output_file.hpp"
+#include "base/progress.hpp"
 #include "devices/remote/remote_device.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/progress.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/open_target.hpp"
 

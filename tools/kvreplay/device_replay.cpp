@@ -11,20 +11,21 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/build_info.hpp"
+#include "base/files.hpp"
+#include "base/hash.hpp"
+#include "base/output_file.hpp"
+#include "base/progress.hpp"
 #include "devices/device_config.hpp"
-#include "devices/io_log.hpp"
+#include "devices/logs/io_log.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/probe.hpp"
 #include "devices/real/replay_target.hpp"
 #include "devices/real/schedule_report.hpp"
-#include "devices/time_schedule.hpp"
+#include "devices/schedule/time_schedule.hpp"
 #include "policies/kernels/kernels.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/hash.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/experiment.hpp"
-#include "sim/replay.hpp"
+#include "sim/replay/experiment.hpp"
+#include "sim/replay/replay.hpp"
 #include "tools/kvreplay/open_target.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 #include "traces/trace.hpp"
@@ -351,7 +352,7 @@ TargetRun run_on_target(const RunOptions& options, const Workload& workload) {
 void write_report(const std::string& folder, const RunOptions& options, const Workload& workload,
                   const TargetRun& run, const ScheduleComparison& comparison) {
   Json json{{"format", "kvreplay device replay 1"},
-            {"program", "kvreplay " KVREPLAY_VERSION},
+            {"program", "kvreplay " + version()},
             {"complete", run.end.ended_by.empty()}};
   if (!run.end.ended_by.empty()) json["ended_by"] = run.end.ended_by;
   json["workload"] = workload.from;

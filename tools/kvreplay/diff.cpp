@@ -1,4 +1,4 @@
-#include "traces/diff.hpp"
+#include "traces/operations/diff.hpp"
 
 #include <CLI/CLI.hpp>
 #include <iostream>

@@ -5,11 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "sim/base/parallel.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/transformer/closed_loop.hpp"
-#include "sim/transformer/rank_correlation.hpp"
-#include "sim/transformer/record.hpp"
+#include "base/build_info.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "base/rank_correlation.hpp"
+#include "sim/models/closed_loop.hpp"
+#include "sim/models/record.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/evaluation.hpp"
@@ -92,7 +93,7 @@ std::string manifest(const EvaluateOptions& options, const Model& model, const M
   for (const EvaluationCell& cell : cells) {
     json["systems"][cell.decide.name] = nlohmann::json::parse(cell.decide.spec.resolved());
   }
-  json["kvreplay_version"] = KVREPLAY_VERSION;
+  json["kvreplay_version"] = version();
   return json.dump(2) + '\n';
 }
 

@@ -4,10 +4,10 @@
 #include <iostream>
 #include <iterator>
 
-#include "sim/base/error.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/base/random.hpp"
-#include "sim/transformer/closed_loop.hpp"
+#include "base/error.hpp"
+#include "base/progress.hpp"
+#include "base/random.hpp"
+#include "sim/models/closed_loop.hpp"
 #include "tools/kvreplay/evaluation.hpp"
 
 namespace kvreplay {

@@ -9,12 +9,12 @@
 #include <optional>
 #include <sstream>
 
-#include "policies/adapt.hpp"
-#include "policies/trace_adapters.hpp"
-#include "sim/base/config_folder.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/system.hpp"
-#include "sim/transformer/record.hpp"
+#include "base/config_folder.hpp"
+#include "base/output_file.hpp"
+#include "policies/adapters/adapt.hpp"
+#include "policies/decide/trace_adapters.hpp"
+#include "sim/models/record.hpp"
+#include "sim/replay/system.hpp"
 
 namespace kvreplay {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/decide.hpp"
+#include "policies/decide/decide.hpp"
 #include "tools/kvreplay/model_text.hpp"
 #include "tools/kvreplay/result_folder.hpp"
 #include "traces/trace.hpp"

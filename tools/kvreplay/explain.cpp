@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/registry.hpp"
-#include "sim/experiment.hpp"
+#include "base/registry.hpp"
+#include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/system_page.hpp"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/cache/export.hpp"
-#include "sim/experiment.hpp"
+#include "policies/place/access_export.hpp"
+#include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/option_values.hpp"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/model_files.hpp"
 

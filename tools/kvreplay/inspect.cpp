@@ -1,4 +1,4 @@
-#include "traces/inspect.hpp"
+#include "traces/operations/inspect.hpp"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/base/progress.hpp"
+#include "base/progress.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/python_tool.hpp"

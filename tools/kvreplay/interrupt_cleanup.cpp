@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "sim/base/output_file.hpp"
+#include "base/output_file.hpp"
 
 namespace kvreplay {
 namespace {

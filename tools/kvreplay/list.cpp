@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/printable.hpp"
-#include "sim/base/registry.hpp"
-#include "sim/experiment.hpp"
-#include "sim/results.hpp"
+#include "base/printable.hpp"
+#include "base/registry.hpp"
+#include "sim/replay/experiment.hpp"
+#include "sim/replay/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/system_page.hpp"
 #include "traces/shipped.hpp"

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "base/build_info.hpp"
+#include "base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
 
@@ -74,7 +75,7 @@ int run(int argc, char** argv) {
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
       "times them on modelled flash devices.");
   program.name("kvreplay");
-  program.set_version_flag("--version", "kvreplay " KVREPLAY_VERSION);
+  program.set_version_flag("--version", "kvreplay " + version());
   program.require_subcommand(1);
   program.footer(
       "Start with:  kvreplay run configs/experiments/first.json\n"

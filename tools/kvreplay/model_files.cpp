@@ -11,7 +11,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "sim/base/error.hpp"
+#include "base/build_info.hpp"
+#include "base/error.hpp"
 
 extern char** environ;
 
@@ -43,7 +44,7 @@ std::string find_model(const std::string& name_or_file) {
 }
 
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments) {
-  const std::string tools = KVREPLAY_SOURCE_DIR "/tools/";
+  const std::string tools = source_folder() + "/tools/";
   std::vector<std::string> words = {tools + "python-env", tools + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;

@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "sim/base/error.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/hash.hpp"
-#include "sim/base/output_file.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/hash.hpp"
+#include "base/output_file.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "traces/trace.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/transformer/model.hpp"
+#include "sim/models/model_file.hpp"
 
 namespace CLI {
 class App;

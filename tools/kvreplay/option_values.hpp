@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 

@@ -11,7 +11,8 @@
 #include <iostream>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "base/build_info.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 
@@ -19,7 +20,7 @@ namespace {
 
 std::vector<std::string> words_of(const std::string& name, std::span<const std::string> arguments) {
   // -B: no cache of compiled files in the source tree.
-  std::vector<std::string> words = {"/usr/bin/python3", "-B", KVREPLAY_SOURCE_DIR "/tools/" + name};
+  std::vector<std::string> words = {"/usr/bin/python3", "-B", source_folder() + "/tools/" + name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }

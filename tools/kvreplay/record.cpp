@@ -1,4 +1,4 @@
-#include "sim/transformer/record.hpp"
+#include "sim/models/record.hpp"
 
 #include <CLI/CLI.hpp>
 #include <cmath>
@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/base/error.hpp"
-#include "sim/base/parallel.hpp"
+#include "base/error.hpp"
+#include "base/parallel.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 namespace fs = std::filesystem;

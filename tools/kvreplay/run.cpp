@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "policies/adapt.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/size.hpp"
-#include "sim/experiment.hpp"
-#include "sim/replay.hpp"
-#include "sim/results.hpp"
-#include "sim/stage_store.hpp"
+#include "base/output_file.hpp"
+#include "base/size.hpp"
+#include "policies/adapters/adapt.hpp"
+#include "sim/replay/experiment.hpp"
+#include "sim/replay/replay.hpp"
+#include "sim/replay/results.hpp"
+#include "sim/replay/stage_store.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"

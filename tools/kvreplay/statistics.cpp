@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "policies/group_statistics.hpp"
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
+#include "policies/decide/group_statistics.hpp"
+#include "policies/place/place.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "traces/trace.hpp"

@@ -7,18 +7,18 @@
 #include <optional>
 #include <string>
 
-#include "sim/base/error.hpp"
-#include "sim/base/files.hpp"
-#include "sim/base/output_file.hpp"
-#include "sim/base/parallel.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/base/shell.hpp"
-#include "sim/base/size.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+#include "base/output_file.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "base/shell.hpp"
+#include "base/size.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "traces/shipped.hpp"
-#include "traces/synthesise.hpp"
+#include "traces/synthesis/synthesise.hpp"
 
 namespace kvreplay {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "sim/base/registry.hpp"
+#include "base/registry.hpp"
 
 namespace kvreplay {
 namespace {

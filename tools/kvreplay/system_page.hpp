@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "sim/experiment.hpp"
+#include "sim/replay/experiment.hpp"
 
 namespace kvreplay {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/precision/controller_training.hpp"
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
+#include "policies/decide/precision/support/controller_training.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"

@@ -4,8 +4,8 @@
 #include <memory>
 #include <set>
 
-#include "sim/base/error.hpp"
-#include "sim/base/shell.hpp"
+#include "base/error.hpp"
+#include "base/shell.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/experiment.hpp"
+#include "sim/replay/experiment.hpp"
 #include "sim/tuning/goal.hpp"
 #include "sim/tuning/search.hpp"
 #include "tools/kvreplay/cache_options.hpp"

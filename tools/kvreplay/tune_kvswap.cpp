@@ -13,13 +13,13 @@
 #include <optional>
 #include <sstream>
 
-#include "sim/base/output_file.hpp"
-#include "sim/base/parallel.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/base/size.hpp"
-#include "sim/results.hpp"
-#include "sim/stage_store.hpp"
-#include "sim/trace_hash.hpp"
+#include "base/output_file.hpp"
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "base/size.hpp"
+#include "sim/replay/results.hpp"
+#include "sim/replay/stage_store.hpp"
+#include "sim/replay/trace_hash.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/kvswap_solver.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/base/error.hpp"
-#include "sim/base/size.hpp"
-#include "sim/results.hpp"
+#include "base/error.hpp"
+#include "base/size.hpp"
+#include "sim/replay/results.hpp"
 #include "tools/kvreplay/tune.hpp"
 
 namespace kvreplay {

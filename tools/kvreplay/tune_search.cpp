@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "sim/base/output_file.hpp"
-#include "sim/base/progress.hpp"
-#include "sim/base/size.hpp"
-#include "sim/results.hpp"
-#include "sim/stage_store.hpp"
-#include "sim/trace_hash.hpp"
+#include "base/output_file.hpp"
+#include "base/progress.hpp"
+#include "base/size.hpp"
+#include "sim/replay/results.hpp"
+#include "sim/replay/stage_store.hpp"
+#include "sim/replay/trace_hash.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/python_tool.hpp"

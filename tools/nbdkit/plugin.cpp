@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/config_folder.hpp"
+#include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "devices/device_config.hpp"
 #include "devices/served/real_time_device.hpp"
-#include "sim/base/config_folder.hpp"
-#include "sim/base/error.hpp"
-#include "sim/base/output_file.hpp"
 #include "tools/nbdkit/store.hpp"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL

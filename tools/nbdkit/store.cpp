@@ -9,7 +9,7 @@
 #include <string>
 #include <system_error>
 
-#include "sim/base/error.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 namespace {

@@ -9,8 +9,9 @@
 #include <map>
 #include <set>
 
-#include "devices/measure.hpp"
-#include "tests/devices/flash_spec.hpp"
+#include "base/build_info.hpp"
+#include "devices/calibration/measure.hpp"
+#include "tests/devices/flash/flash_spec.hpp"
 #include "tests/support/user_error.hpp"
 
 namespace kvreplay {
@@ -155,8 +156,7 @@ TEST(Calibrate, ABurstDecidesTheOrderOfService) {
 }
 
 TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {
-  const DeviceSpec truth =
-      DeviceSpec::load(std::string(KVREPLAY_SOURCE_DIR) + "/configs/devices/ufs40.json");
+  const DeviceSpec truth = DeviceSpec::load(source_folder() + "/configs/devices/ufs40.json");
   std::vector<MeasuredPoint> points;
   constexpr std::uint64_t kRange = 1 << 30;  // 256 lines of a map of which the device holds 255
   for (const std::uint64_t bytes : {4u << 10, 16u << 10, 64u << 10, 256u << 10}) {
@@ -168,8 +168,8 @@ TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {
     }
   }
   const Calibration calibration =
-      calibrate(ConfigNode::load(std::string(KVREPLAY_SOURCE_DIR) + "/configs/devices/ufs40.json"),
-                points, {.hold_out_every = 0, .threads = 2});
+      calibrate(ConfigNode::load(source_folder() + "/configs/devices/ufs40.json"), points,
+                {.hold_out_every = 0, .threads = 2});
   print(calibration);
   const DeviceSpec fitted = DeviceSpec::parse(calibration.config);
   for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.02);

@@ -12,9 +12,9 @@
 #include <atomic>
 #include <set>
 
+#include "base/random.hpp"
 #include "devices/real/aligned_buffer.hpp"
 #include "devices/real/io_engine.hpp"
-#include "sim/base/random.hpp"
 #include "tests/devices/real/target_file.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -61,7 +61,7 @@ TEST_F(EnginesTest, ReadTheRightBytes) {
     const AlignedBuffer memory(memory_for(requests), target.alignment().memory_bytes);
     const auto engine = make(name, target, memory);
     const IoReport report = run_all(*engine, requests, depth_of(name));
-    ASSERT_FALSE(report.failure) << report.failure->to_error(target).what();
+    ASSERT_FALSE(report.failure) << report.failure->to_error(target.path()).what();
     ASSERT_EQ(report.completions.size(), requests.size());
     std::set<std::uint64_t> seen;
     for (const IoCompletion& completion : report.completions) {
@@ -97,7 +97,7 @@ TEST_F(EnginesTest, WriteTheRightBytes) {
       Random(7).shuffle(std::span(requests));
       const auto engine = make(name, target, memory);
       const IoReport report = run_all(*engine, requests, depth_of(name));
-      ASSERT_FALSE(report.failure) << report.failure->to_error(target).what();
+      ASSERT_FALSE(report.failure) << report.failure->to_error(target.path()).what();
       ASSERT_EQ(report.completions.size(), requests.size());
       EXPECT_TRUE(report.completions.front().write);
     }
@@ -165,7 +165,7 @@ TEST_F(EnginesTest, AFileThatBecameShorterIsAFailureAndWhatWasReadIsKept) {
     ASSERT_TRUE(report.failure);
     EXPECT_EQ(report.failure->error, 0);
     EXPECT_EQ(report.failure->transferred_bytes, block_);
-    EXPECT_THAT(report.failure->to_error(target).what(),
+    EXPECT_THAT(report.failure->to_error(target.path()).what(),
                 AllOf(HasSubstr(path_), HasSubstr("at offset " + std::to_string(kBytes / 2)),
                       HasSubstr("transferred only " + std::to_string(block_))));
   }
@@ -188,7 +188,7 @@ TEST_F(EnginesTest, AnErrorOfTheKernelStopsTheRunAndSaysWhere) {
     EXPECT_EQ(report.failure->error, EINVAL);
     EXPECT_GE(report.completions.size(), 49u);
     EXPECT_LT(report.completions.size(), 999u) << "went on after the failure";
-    EXPECT_THAT(report.failure->to_error(target).what(),
+    EXPECT_THAT(report.failure->to_error(target.path()).what(),
                 HasSubstr("at offset 1 failed (Invalid argument)"));
     // The engine is as good as new after it.
     requests[50].command.offset = 0;

@@ -13,7 +13,7 @@
 
 #include "devices/real/replay_parts.hpp"
 #include "devices/real/run_schedule.hpp"
-#include "tests/devices/real/schedules.hpp"
+#include "tests/devices/schedule/schedules.hpp"
 namespace kvreplay {
 namespace {
 

@@ -225,7 +225,7 @@ TEST_F(ProbeTest, AFailureKeepsThePointsBeforeIt) {
   EXPECT_EQ(result.points.size(), 3u);
   EXPECT_FALSE(result.complete());
   ASSERT_TRUE(result.failure);
-  EXPECT_THAT(std::string(result.failure->to_error(target).what()),
+  EXPECT_THAT(std::string(result.failure->to_error(target.path()).what()),
               AllOf(HasSubstr(path_), HasSubstr("read of"), HasSubstr("Input/output error")));
 }
 

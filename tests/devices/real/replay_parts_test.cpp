@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
 #include "tests/support/user_error.hpp"
 
 namespace kvreplay {

@@ -13,8 +13,8 @@
 #include <set>
 
 #include "devices/real/aligned_buffer.hpp"
-#include "tests/devices/real/schedules.hpp"
 #include "tests/devices/real/target_file.hpp"
+#include "tests/devices/schedule/schedules.hpp"
 #include "tests/support/file_size_limit.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -308,7 +308,7 @@ TEST_F(RunScheduleOnFile, AFileThatBecomesShorterEndsItWithTheStepsBefore) {
     const ScheduleMeasurement result = run(target, name, schedule);
     EXPECT_EQ(result.steps.size(), 5u);
     ASSERT_TRUE(result.failure);
-    EXPECT_THAT(result.failure->to_error(target).what(),
+    EXPECT_THAT(result.failure->to_error(target.path()).what(),
                 AllOf(HasSubstr("at offset " + std::to_string(5 * (kBytes / 8))),
                       HasSubstr("transferred only " + std::to_string(block_))));
   }
@@ -316,7 +316,7 @@ TEST_F(RunScheduleOnFile, AFileThatBecomesShorterEndsItWithTheStepsBefore) {
 
 TEST_F(RunScheduleOnFile, TheErrorOfAnUnansweredRequestSaysWhichAndHowLong) {
   const IoFailure failure{{8192, 4096, true}, 0, 0, 61'500'000'000};
-  EXPECT_THAT(failure.to_error(BlockTarget::open(path_)).what(),
+  EXPECT_THAT(failure.to_error(path_).what(),
               AllOf(HasSubstr(path_), HasSubstr("write of 4096 bytes at offset 8192"),
                     HasSubstr("no answer for 61.50 s"), HasSubstr("--request-timeout")));
 }
@@ -343,7 +343,7 @@ TEST_F(RunScheduleOnFile, AFullDeviceEndsItWithTheStepsBefore) {
     EXPECT_EQ(result.steps.size(), 2u);
     ASSERT_TRUE(result.failure);
     EXPECT_EQ(result.failure->error, EFBIG);
-    EXPECT_THAT(result.failure->to_error(target).what(),
+    EXPECT_THAT(result.failure->to_error(target.path()).what(),
                 AllOf(HasSubstr("write of"), HasSubstr("failed (File too large)")));
   }
 }

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
 #include "tests/support/user_error.hpp"
 
 namespace kvreplay {

@@ -6,7 +6,7 @@
 
 #include <cstdio>
 
-#include "sim/base/shell.hpp"
+#include "base/shell.hpp"
 #include "tests/support/user_error.hpp"
 
 namespace kvreplay {

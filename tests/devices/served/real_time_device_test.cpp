@@ -7,8 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "sim/base/config.hpp"
-#include "sim/base/random.hpp"
+#include "base/build_info.hpp"
+#include "base/config.hpp"
+#include "base/random.hpp"
 
 namespace kvreplay {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using std::chrono::microseconds;
 
 DeviceSpec emmc() {
-  return DeviceSpec::load(KVREPLAY_SOURCE_DIR "/configs/devices/emmc51.json");
+  return DeviceSpec::load(source_folder() + "/configs/devices/emmc51.json");
 }
 
 struct Served {
@@ -76,7 +77,7 @@ TEST(RealTimeDevice, CountsEveryRequestOfEveryThread) {
 
 TEST(RealTimeDevice, RequestsQueueAsInTheModel) {
   const ConfigNode slow =
-      ConfigNode::load(KVREPLAY_SOURCE_DIR "/configs/devices/emmc51.json").with("read_us", "30000");
+      ConfigNode::load(source_folder() + "/configs/devices/emmc51.json").with("read_us", "30000");
   RealTimeDevice device(DeviceSpec::parse(slow), microseconds(50));
   const auto begin = RealTimeDevice::Clock::now();
   std::vector<RealTimeDevice::Request> requests(4);

@@ -15,7 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/error.hpp"
+#include "base/build_info.hpp"
+#include "base/error.hpp"
 #include "tests/policies/kernels/support.hpp"
 #include "traces/trace.hpp"
 
@@ -189,7 +190,7 @@ void register_trace(const std::string& name, const std::string& file,
 }
 
 void register_all() {
-  register_trace("story-3k", KVREPLAY_SOURCE_DIR "/traces/data/smollm2-135m-story-3k.kvtrace.h5",
+  register_trace("story-3k", source_folder() + "/traces/data/smollm2-135m-story-3k.kvtrace.h5",
                  {12, 24});
   if (const char* folder = std::getenv("KVREPLAY_FULL_TRACES")) {
     register_trace("dialogue-8k", std::string(folder) + "/smollm2-135m-dialogue-8k.kvtrace.h5",

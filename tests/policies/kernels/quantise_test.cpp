@@ -7,8 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/random.hpp"
 #include "policies/kernels/elementary.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay::kernels {
 namespace {

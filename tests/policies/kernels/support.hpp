@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/half.hpp"
+#include "base/random.hpp"
 #include "policies/kernels/kernels.hpp"
-#include "sim/base/half.hpp"
-#include "sim/base/random.hpp"
 
 namespace kvreplay::kernels {
 

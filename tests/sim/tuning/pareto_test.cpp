@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "sim/base/random.hpp"
+#include "base/random.hpp"
 
 namespace kvreplay {
 namespace {

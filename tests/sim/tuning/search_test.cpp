@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "sim/base/config_folder.hpp"
+#include "base/build_info.hpp"
+#include "base/config_folder.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/goal.hpp"
 #include "tests/support/synthetic_trace.hpp"
@@ -21,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kConfigs = std::string(KVREPLAY_SOURCE_DIR) + "/configs";
+const std::string kConfigs = source_folder() + "/configs";
 
 class SearchTest : public testing::Test {
  protected:

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace kvreplay {
+
+/// The program's version, "0.1.0".
+[[nodiscard]] std::string version();
+/// The folder of the checkout that was built: scripts, configs and the shipped traces lie below it.
+[[nodiscard]] std::string source_folder();
+
+}  // namespace kvreplay

@@ -1,0 +1,590 @@
+#include "base/hdf5/hdf5_file.hpp"
+
+#include <fcntl.h>
+#include <hdf5.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
+static_assert(std::is_same_v<hid_t, std::int64_t>, "Hdf5File holds an hid_t");
+
+/// Vectors start at whole cache lines of the file, and so of its mapping.
+constexpr hsize_t kAlignedFromBytes = 512;
+constexpr hsize_t kAlignmentBytes = 64;
+
+/// By H5T_class_t.
+constexpr std::array kTypeClasses = {"an integer", "a real",      "a time",     "text",
+                                     "bits",       "opaque data", "a compound", "a reference",
+                                     "an enum",    "a sequence",  "an array"};
+
+/// How the message of a failed system call begins.
+constexpr std::string_view kSystemMessage = "error message = '";
+
+constexpr const char* kRoom = "a writable folder with free space";
+
+/// The lock that every use of the library holds, handles' destruction included. Recursive, so that
+/// the public functions may use each other.
+class Library {
+ public:
+  Library() : lock_(mutex()) {
+    // At exit HDF5 1.10 would close again a file that a full disk kept it from closing, and crash.
+    [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  }
+
+ private:
+  static std::recursive_mutex& mutex() {
+    static std::recursive_mutex mutex;
+    return mutex;
+  }
+  std::lock_guard<std::recursive_mutex> lock_;
+};
+
+class Handle {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Handle(hid_t id, Close close) : id_(id), close_(close) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Handle& operator=(Handle&&) = delete;
+  ~Handle() {
+    if (id_ >= 0) close_(id_);
+  }
+  [[nodiscard]] hid_t get() const { return id_; }
+  [[nodiscard]] bool valid() const { return id_ >= 0; }
+
+ private:
+  hid_t id_;
+  Close close_;
+};
+
+/// What HDF5 says of its last failure: the innermost message, without the addresses and times that
+/// a system call's message carries.
+std::string reason() {
+  std::string message;
+  const auto keep_first = [](unsigned depth, const H5E_error2_t* error, void* text) -> herr_t {
+    if (depth == 0 && error->desc != nullptr) *static_cast<std::string*>(text) = error->desc;
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &message);
+  if (const auto begin = message.find(kSystemMessage); begin != std::string::npos) {
+    const auto text = begin + kSystemMessage.size();
+    message = message.substr(text, message.find('\'', text) - text);
+  }
+  return message.empty() ? "" : " (" + message + ")";
+}
+
+UserError failure(const Place& place, std::string_view what, std::string_view allowed) {
+  return {place, std::string(what) + reason(), allowed};
+}
+
+Handle half_type() {
+  Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+  // 1 sign, 5 exponent and 10 mantissa bits, as h5py writes float16.
+  H5Tset_fields(type.get(), 15, 10, 5, 0, 10);
+  H5Tset_size(type.get(), 2);
+  H5Tset_ebias(type.get(), 15);
+  return type;
+}
+
+/// The library's own types must not be closed, hence the copy.
+Handle make_type(Hdf5Type type) {
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+    case Hdf5Type::kUint16:
+      return {H5Tcopy(H5T_STD_U16LE), H5Tclose};
+    case Hdf5Type::kInt32:
+      return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
+    case Hdf5Type::kUint32:
+      return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
+    case Hdf5Type::kInt64:
+      return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
+    case Hdf5Type::kUint64:
+      return {H5Tcopy(H5T_STD_U64LE), H5Tclose};
+    case Hdf5Type::kHalf:
+      return half_type();
+    case Hdf5Type::kFloat:
+      return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case Hdf5Type::kDouble:
+      return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
+  }
+  throw std::logic_error("unknown Hdf5Type");
+}
+
+constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16, Hdf5Type::kInt32,
+                               Hdf5Type::kUint32, Hdf5Type::kInt64,  Hdf5Type::kUint64,
+                               Hdf5Type::kHalf,   Hdf5Type::kFloat,  Hdf5Type::kDouble};
+
+[[maybe_unused]] std::size_t size_bytes(Hdf5Type type) {  // in assertions
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return 1;
+    case Hdf5Type::kUint16:
+    case Hdf5Type::kHalf:
+      return 2;
+    case Hdf5Type::kInt32:
+    case Hdf5Type::kUint32:
+    case Hdf5Type::kFloat:
+      return 4;
+    case Hdf5Type::kInt64:
+    case Hdf5Type::kUint64:
+    case Hdf5Type::kDouble:
+      return 8;
+  }
+  throw std::logic_error("unknown Hdf5Type");
+}
+
+std::vector<hsize_t> to_hsize(std::span<const std::int64_t> values) {
+  return {values.begin(), values.end()};
+}
+
+Handle make_space(std::span<const std::int64_t> shape) {
+  const std::vector<hsize_t> extents = to_hsize(shape);
+  return {H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose};
+}
+
+Handle open_object(hid_t file, const Place& place) {
+  Handle object(H5Oopen(file, place.within.c_str(), H5P_DEFAULT), H5Oclose);
+  if (!object.valid()) throw UserError(place, "is missing", "");
+  return object;
+}
+
+Handle open_dataset(hid_t file, const Place& place) {
+  const Handle object = open_object(file, place);
+  if (H5Iget_type(object.get()) != H5I_DATASET) throw UserError(place, "is a group", "a data set");
+  Handle dataset(H5Dopen2(file, place.within.c_str(), H5P_DEFAULT), H5Dclose);
+  if (!dataset.valid()) throw failure(place, "cannot be opened", "a data set");
+  return dataset;
+}
+
+/// An attribute opened for reading, with what a message about it begins with.
+struct Attribute {
+  Place place;
+  std::string label;
+  Handle id;
+  Handle type;
+  Handle space;
+
+  [[nodiscard]] UserError refuse(std::string_view allowed) const {
+    const int type_class = H5Tget_class(type.get());
+    const bool known = type_class >= 0 && type_class < static_cast<int>(kTypeClasses.size());
+    const std::string kind = known ? kTypeClasses[static_cast<std::size_t>(type_class)] : "unknown";
+    return {place, label + " holds " + kind + " of " + std::to_string(count()) + " values",
+            allowed};
+  }
+  [[nodiscard]] hssize_t count() const { return H5Sget_simple_extent_npoints(space.get()); }
+  [[nodiscard]] H5T_class_t type_class() const { return H5Tget_class(type.get()); }
+
+  void read(hid_t memory_type, void* values) const {
+    if (H5Aread(id.get(), memory_type, values) < 0) {
+      throw failure(place, label + " cannot be read", "");
+    }
+  }
+};
+
+Attribute open_attribute(hid_t file, const Place& place, const std::string& name) {
+  const Handle object = open_object(file, place);
+  const std::string label = "attribute '" + name + "'";
+  if (H5Aexists(object.get(), name.c_str()) <= 0) throw UserError(place, label + " is missing", "");
+  Handle id(H5Aopen(object.get(), name.c_str(), H5P_DEFAULT), H5Aclose);
+  if (!id.valid()) throw failure(place, label + " cannot be opened", "");
+  Handle type(H5Aget_type(id.get()), H5Tclose);
+  Handle space(H5Aget_space(id.get()), H5Sclose);
+  return {place, label, std::move(id), std::move(type), std::move(space)};
+}
+
+/// Of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that heap and
+/// crashes on wrong ones, so a child of this process reads them. (It reads by pread, which does not
+/// move the offset that the two share.)
+std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw UserError(attribute.place, attribute.label + " cannot be read (no pipe)", "");
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr unsigned kMostSeconds = 10;
+    alarm(kMostSeconds);
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    for (const int crash : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) signal(crash, SIG_DFL);
+    char* characters = nullptr;
+    if (H5Aread(attribute.id.get(), memory_type, &characters) < 0) _exit(1);
+    const char* end = characters == nullptr ? nullptr : characters + std::strlen(characters);
+    for (const char* next = characters; next != end;) {
+      const ssize_t written = write(ends[1], next, static_cast<std::size_t>(end - next));
+      if (written < 0) _exit(1);
+      next += written;
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (child > 0) {
+    const ssize_t got = read(ends[0], piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = 1;
+  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) throw UserError(attribute.place, attribute.label + " cannot be read", "");
+  return text;
+}
+
+void write_attribute(hid_t file, const Place& place, const std::string& name, hid_t type,
+                     const Handle& space, const void* values) {
+  const Handle object = open_object(file, place);
+  const Handle attribute(
+      H5Acreate2(object.get(), name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Aclose);
+  if (!attribute.valid() || H5Awrite(attribute.get(), type, values) < 0) {
+    throw failure(place, "attribute '" + name + "' cannot be written", kRoom);
+  }
+}
+
+/// Property list for links: groups on the way are made.
+Handle make_link_properties() {
+  Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(properties.get(), 1);
+  return properties;
+}
+
+/// The file part of a selection of `count` elements from `start`; checks that it lies inside.
+Handle select_box(const Handle& dataset, const Place& place, std::span<const std::int64_t> start,
+                  std::span<const std::int64_t> count) {
+  Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank != static_cast<int>(start.size()) || start.size() != count.size()) {
+    throw UserError(place, "has " + std::to_string(rank) + " dimensions",
+                    std::to_string(start.size()));
+  }
+  if (rank == 0) return space;
+  if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, to_hsize(start).data(), nullptr,
+                          to_hsize(count).data(), nullptr) < 0 ||
+      H5Sselect_valid(space.get()) <= 0) {
+    throw UserError(place, "is smaller than the range asked for", "");
+  }
+  return space;
+}
+
+std::int64_t product(std::span<const std::int64_t> shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
+}
+
+}  // namespace
+
+std::string_view to_text(Hdf5Type type) {
+  switch (type) {
+    case Hdf5Type::kUint8:
+      return "8-bit unsigned integer";
+    case Hdf5Type::kUint16:
+      return "16-bit unsigned integer";
+    case Hdf5Type::kInt32:
+      return "32-bit integer";
+    case Hdf5Type::kUint32:
+      return "32-bit unsigned integer";
+    case Hdf5Type::kInt64:
+      return "64-bit integer";
+    case Hdf5Type::kUint64:
+      return "64-bit unsigned integer";
+    case Hdf5Type::kHalf:
+      return "16-bit float";
+    case Hdf5Type::kFloat:
+      return "32-bit float";
+    case Hdf5Type::kDouble:
+      return "64-bit float";
+  }
+  throw std::logic_error("unknown Hdf5Type");
+}
+
+std::int64_t Hdf5Dataset::count() const {
+  return product(shape);
+}
+
+Hdf5File Hdf5File::open(const std::string& file) {
+  // The system's own words first: HDF5 does not tell a missing file from a folder.
+  const Place whole{file, ""};
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    throw UserError(whole, std::string("cannot be opened (") + std::strerror(errno) + ")",
+                    "a readable HDF5 file");
+  }
+  struct stat status {};
+  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  ::close(descriptor);
+  if (!regular) throw UserError(whole, "is not a regular file", "a readable HDF5 file");
+
+  const Library library;
+  if (H5Fis_hdf5(file.c_str()) <= 0) throw UserError(whole, "is not an HDF5 file", "an HDF5 file");
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  // Files appear whole under their final names, and some file systems have no locks.
+  H5Pset_file_locking(access.get(), false, true);
+  H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
+  const hid_t id = H5Fopen(file.c_str(), H5F_ACC_RDONLY, access.get());
+  if (id < 0) throw failure({file, "/"}, "cannot be opened", "a whole, sound HDF5 file");
+  return {id, file};
+}
+
+Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
+  const Library library;
+  const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access.get(), false, true);
+  H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
+  H5Pset_alignment(access.get(), kAlignedFromBytes, kAlignmentBytes);
+  const Handle creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
+  const hid_t id = H5Fcreate(file.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
+  if (id < 0) throw failure({shown_as, ""}, "cannot be created", kRoom);
+  return {id, std::move(shown_as)};
+}
+
+Hdf5File::Hdf5File(Hdf5File&& other) noexcept
+    : id_(std::exchange(other.id_, -1)), file_(std::move(other.file_)) {}
+
+Hdf5File& Hdf5File::operator=(Hdf5File&& other) noexcept {
+  std::swap(id_, other.id_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+Hdf5File::~Hdf5File() {
+  if (id_ < 0) return;
+  const Library library;
+  H5Fclose(id_);
+}
+
+void Hdf5File::close() {
+  const Library library;
+  const hid_t id = std::exchange(id_, -1);
+  const bool flushed = H5Fflush(id, H5F_SCOPE_LOCAL) >= 0;
+  const std::string why = flushed ? "" : reason();
+  if (H5Fclose(id) < 0 || !flushed) {
+    throw UserError({file_, ""}, "cannot be written" + why, kRoom);
+  }
+}
+
+bool Hdf5File::exists(const std::string& path) const {
+  const Library library;
+  // H5Lexists wants every group on the way to exist.
+  for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
+    if (H5Lexists(id_, path.substr(0, slash).c_str(), H5P_DEFAULT) <= 0) return false;
+    if (slash == std::string::npos) return H5Oexists_by_name(id_, path.c_str(), H5P_DEFAULT) > 0;
+  }
+}
+
+std::vector<std::string> Hdf5File::names(const std::string& group) const {
+  const Library library;
+  const Handle object = open_object(id_, place(group));
+  if (H5Iget_type(object.get()) != H5I_GROUP) {
+    throw UserError(place(group), "is a data set", "a group");
+  }
+  std::vector<std::string> names;
+  const auto keep = [](hid_t, const char* name, const H5L_info_t*, void* all) -> herr_t {
+    static_cast<std::vector<std::string>*>(all)->emplace_back(name);
+    return 0;
+  };
+  if (H5Literate(object.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &names) < 0) {
+    throw failure(place(group), "cannot be listed", "");
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool Hdf5File::has_attribute(const std::string& path, const std::string& name) const {
+  const Library library;
+  return H5Aexists(open_object(id_, place(path)).get(), name.c_str()) > 0;
+}
+
+std::string Hdf5File::text_attribute(const std::string& path, const std::string& name) const {
+  const Library library;
+  const Attribute attribute = open_attribute(id_, place(path), name);
+  if (attribute.type_class() != H5T_STRING || attribute.count() != 1) {
+    throw attribute.refuse("one text");
+  }
+  const Handle memory_type(H5Tcopy(attribute.type.get()), H5Tclose);
+  if (H5Tis_variable_str(attribute.type.get()) > 0) {
+    return read_variable_text(attribute, memory_type.get());
+  }
+  std::string text(H5Tget_size(attribute.type.get()), '\0');
+  attribute.read(memory_type.get(), text.data());
+  if (H5Tget_strpad(attribute.type.get()) == H5T_STR_SPACEPAD) {
+    text.erase(text.find_last_not_of(' ') + 1);
+  }
+  return text.substr(0, text.find('\0'));
+}
+
+std::int64_t Hdf5File::integer_attribute(const std::string& path, const std::string& name) const {
+  const Library library;
+  const Attribute attribute = open_attribute(id_, place(path), name);
+  if (attribute.type_class() != H5T_INTEGER || attribute.count() != 1) {
+    throw attribute.refuse("one integer");
+  }
+  std::int64_t value = 0;
+  attribute.read(H5T_NATIVE_INT64, &value);
+  return value;
+}
+
+double Hdf5File::real_attribute(const std::string& path, const std::string& name) const {
+  const Library library;
+  const Attribute attribute = open_attribute(id_, place(path), name);
+  const H5T_class_t type_class = attribute.type_class();
+  if ((type_class != H5T_FLOAT && type_class != H5T_INTEGER) || attribute.count() != 1) {
+    throw attribute.refuse("one real");
+  }
+  double value = 0;
+  attribute.read(H5T_NATIVE_DOUBLE, &value);
+  return value;
+}
+
+std::vector<std::int64_t> Hdf5File::integers_attribute(const std::string& path,
+                                                       const std::string& name) const {
+  const Library library;
+  const Attribute attribute = open_attribute(id_, place(path), name);
+  if (attribute.type_class() != H5T_INTEGER) throw attribute.refuse("integers");
+  std::vector<std::int64_t> values(static_cast<std::size_t>(attribute.count()));
+  if (!values.empty()) attribute.read(H5T_NATIVE_INT64, values.data());
+  return values;
+}
+
+void Hdf5File::write_text_attribute(const std::string& path, const std::string& name,
+                                    const std::string& text) {
+  const Library library;
+  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), H5T_VARIABLE);
+  H5Tset_cset(type.get(), H5T_CSET_UTF8);
+  const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
+  const char* characters = text.c_str();
+  write_attribute(id_, place(path), name, type.get(), scalar, &characters);
+}
+
+void Hdf5File::write_integer_attribute(const std::string& path, const std::string& name,
+                                       std::int64_t value) {
+  const Library library;
+  const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
+  write_attribute(id_, place(path), name, H5T_STD_I64LE, scalar, &value);
+}
+
+void Hdf5File::write_real_attribute(const std::string& path, const std::string& name,
+                                    double value) {
+  const Library library;
+  const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
+  write_attribute(id_, place(path), name, H5T_IEEE_F64LE, scalar, &value);
+}
+
+void Hdf5File::write_integers_attribute(const std::string& path, const std::string& name,
+                                        std::span<const std::int64_t> values) {
+  const Library library;
+  const std::int64_t count[] = {static_cast<std::int64_t>(values.size())};
+  write_attribute(id_, place(path), name, H5T_STD_I64LE, make_space(count), values.data());
+}
+
+void Hdf5File::create_group(const std::string& path) {
+  const Library library;
+  const Handle group(
+      H5Gcreate2(id_, path.c_str(), make_link_properties().get(), H5P_DEFAULT, H5P_DEFAULT),
+      H5Gclose);
+  if (!group.valid()) throw failure(place(path), "cannot be created", kRoom);
+}
+
+void Hdf5File::create_dataset(const std::string& path, Hdf5Type type,
+                              std::span<const std::int64_t> shape, const Hdf5Layout& layout) {
+  const Library library;
+  const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation.get(), false);
+  if (!layout.chunk.empty()) {
+    const std::vector<hsize_t> chunk = to_hsize(layout.chunk);
+    H5Pset_chunk(creation.get(), static_cast<int>(chunk.size()), chunk.data());
+    if (layout.gzip_level > 0) {
+      H5Pset_shuffle(creation.get());
+      H5Pset_deflate(creation.get(), static_cast<unsigned>(layout.gzip_level));
+    }
+  }
+  const Handle dataset(H5Dcreate2(id_, path.c_str(), make_type(type).get(), make_space(shape).get(),
+                                  make_link_properties().get(), creation.get(), H5P_DEFAULT),
+                       H5Dclose);
+  if (!dataset.valid()) throw failure(place(path), "cannot be created", kRoom);
+}
+
+Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
+  const Library library;
+  const Handle dataset = open_dataset(id_, place(path));
+  Hdf5Dataset found;
+
+  const Handle type(H5Dget_type(dataset.get()), H5Tclose);
+  for (const Hdf5Type candidate : kTypes) {
+    if (H5Tequal(type.get(), make_type(candidate).get()) > 0) found.type = candidate;
+  }
+
+  const Handle space(H5Dget_space(dataset.get()), H5Sclose);
+  const int rank = H5Sget_simple_extent_ndims(space.get());
+  if (rank < 0) throw failure(place(path), "has no shape", "an array");
+  std::vector<hsize_t> extents(static_cast<std::size_t>(rank));
+  H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
+  found.shape.assign(extents.begin(), extents.end());
+
+  const Handle creation(H5Dget_create_plist(dataset.get()), H5Pclose);
+  found.contiguous = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS;
+  found.stored_bytes = static_cast<std::int64_t>(H5Dget_storage_size(dataset.get()));
+  if (found.contiguous) {
+    const haddr_t offset = H5Dget_offset(dataset.get());
+    if (offset != HADDR_UNDEF) found.offset = static_cast<std::int64_t>(offset);
+  }
+  return found;
+}
+
+void Hdf5File::read_bytes(const std::string& path, std::span<const std::int64_t> start,
+                          std::span<const std::int64_t> count, Hdf5Type type,
+                          std::span<std::byte> bytes) const {
+  assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
+  const Library library;
+  const Handle dataset = open_dataset(id_, place(path));
+  const Handle file_type(H5Dget_type(dataset.get()), H5Tclose);
+  const Handle memory_type = make_type(type);
+  if (H5Tequal(file_type.get(), memory_type.get()) <= 0) {
+    throw UserError(place(path), "holds values of another type", to_text(type));
+  }
+  const Handle space = select_box(dataset, place(path), start, count);
+  if (bytes.empty()) return;
+  if (H5Dread(dataset.get(), memory_type.get(), make_space(count).get(), space.get(), H5P_DEFAULT,
+              bytes.data()) < 0) {
+    throw failure(place(path), "cannot be read", "a sound data set");
+  }
+}
+
+void Hdf5File::write_bytes(const std::string& path, std::span<const std::int64_t> start,
+                           std::span<const std::int64_t> count, Hdf5Type type,
+                           std::span<const std::byte> bytes) {
+  assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
+  const Library library;
+  const Handle dataset = open_dataset(id_, place(path));
+  const Handle space = select_box(dataset, place(path), start, count);
+  if (bytes.empty()) return;
+  if (H5Dwrite(dataset.get(), make_type(type).get(), make_space(count).get(), space.get(),
+               H5P_DEFAULT, bytes.data()) < 0) {
+    throw failure(place(path), "cannot be written", kRoom);
+  }
+}
+
+}  // namespace kvreplay

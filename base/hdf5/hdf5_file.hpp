@@ -1,0 +1,153 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/half.hpp"
+
+namespace kvreplay {
+
+/// The element types that kvreplay stores: little-endian, IEEE floats, two's complement.
+enum class Hdf5Type { kUint8, kUint16, kInt32, kUint32, kInt64, kUint64, kHalf, kFloat, kDouble };
+
+/// "16-bit float": for error messages.
+[[nodiscard]] std::string_view to_text(Hdf5Type type);
+
+/// The element type that holds a T.
+template <typename T>
+[[nodiscard]] constexpr Hdf5Type hdf5_type() {
+  if constexpr (std::is_same_v<T, std::uint8_t>) return Hdf5Type::kUint8;
+  if constexpr (std::is_same_v<T, std::uint16_t>) return Hdf5Type::kUint16;
+  if constexpr (std::is_same_v<T, std::int32_t>) return Hdf5Type::kInt32;
+  if constexpr (std::is_same_v<T, std::uint32_t>) return Hdf5Type::kUint32;
+  if constexpr (std::is_same_v<T, std::int64_t>) return Hdf5Type::kInt64;
+  if constexpr (std::is_same_v<T, std::uint64_t>) return Hdf5Type::kUint64;
+  if constexpr (std::is_same_v<T, Half>) return Hdf5Type::kHalf;
+  if constexpr (std::is_same_v<T, float>) return Hdf5Type::kFloat;
+  if constexpr (std::is_same_v<T, double>) return Hdf5Type::kDouble;
+}
+
+/// How a data set's values are laid out. The default is contiguous, which can be memory-mapped.
+struct Hdf5Layout {
+  std::vector<std::int64_t> chunk;  ///< one extent a dimension; empty = contiguous
+  int gzip_level = 0;               ///< 1 to 9, with the shuffle filter; needs chunks
+};
+
+/// What a data set says of itself.
+struct Hdf5Dataset {
+  std::optional<Hdf5Type> type;  ///< none: a type outside Hdf5Type
+  std::vector<std::int64_t> shape;
+  bool contiguous = false;
+  /// Where the first byte lies in the file; none when chunked, external or never written.
+  std::optional<std::int64_t> offset;
+  std::int64_t stored_bytes = 0;
+
+  [[nodiscard]] std::int64_t count() const;
+};
+
+/// An HDF5 file, open to read or being created. Objects are named by absolute paths
+/// ("/layer/12/key"). Every failure is a UserError that names the file and the path. HDF5 is not
+/// thread-safe: one lock of the process guards every call, so any thread may use any file.
+/// A file that is written holds no time stamps: the same calls give the same bytes.
+class Hdf5File {
+ public:
+  /// Opens to read.
+  [[nodiscard]] static Hdf5File open(const std::string& file);
+  /// Creates or replaces `file`. Errors name `shown_as`: the final name, where `file` is temporary.
+  [[nodiscard]] static Hdf5File create(const std::string& file, std::string shown_as);
+
+  Hdf5File(Hdf5File&& other) noexcept;
+  Hdf5File& operator=(Hdf5File&& other) noexcept;
+  /// Closes, whatever happens; only close() reports that bytes did not reach the file. After a
+  /// failure to write, HDF5 1.10 holds on to the descriptor until the process ends.
+  ~Hdf5File();
+  void close();
+
+  [[nodiscard]] Place place(std::string_view path) const { return {file_, std::string(path)}; }
+  [[nodiscard]] bool exists(const std::string& path) const;
+  /// The members of a group, sorted.
+  [[nodiscard]] std::vector<std::string> names(const std::string& group) const;
+
+  // Attributes of the group or data set at `path`.
+  [[nodiscard]] bool has_attribute(const std::string& path, const std::string& name) const;
+  [[nodiscard]] std::string text_attribute(const std::string& path, const std::string& name) const;
+  [[nodiscard]] std::int64_t integer_attribute(const std::string& path,
+                                               const std::string& name) const;
+  /// An integer is read as a real, too.
+  [[nodiscard]] double real_attribute(const std::string& path, const std::string& name) const;
+  [[nodiscard]] std::vector<std::int64_t> integers_attribute(const std::string& path,
+                                                             const std::string& name) const;
+  void write_text_attribute(const std::string& path, const std::string& name,
+                            const std::string& text);
+  void write_integer_attribute(const std::string& path, const std::string& name,
+                               std::int64_t value);
+  void write_real_attribute(const std::string& path, const std::string& name, double value);
+  void write_integers_attribute(const std::string& path, const std::string& name,
+                                std::span<const std::int64_t> values);
+
+  /// Groups above a new group or data set are made as needed.
+  void create_group(const std::string& path);
+  void create_dataset(const std::string& path, Hdf5Type type, std::span<const std::int64_t> shape,
+                      const Hdf5Layout& layout = {});
+  [[nodiscard]] Hdf5Dataset dataset(const std::string& path) const;
+
+  /// The box of `count` elements from `start` on (one number a dimension), row-major. The data
+  /// set's type must be T's own: nothing is converted.
+  template <typename T>
+  void read_box(const std::string& path, std::span<const std::int64_t> start,
+                std::span<const std::int64_t> count, std::span<T> values) const {
+    read_bytes(path, start, count, hdf5_type<T>(), std::as_writable_bytes(values));
+  }
+  template <typename T>
+  void write_box(const std::string& path, std::span<const std::int64_t> start,
+                 std::span<const std::int64_t> count, std::span<const T> values) {
+    write_bytes(path, start, count, hdf5_type<T>(), std::as_bytes(values));
+  }
+
+  /// The whole data set, flattened row-major.
+  template <typename T>
+  [[nodiscard]] std::vector<T> read_vector(const std::string& path) const {
+    const Hdf5Dataset found = dataset(path);
+    const std::vector<std::int64_t> start(found.shape.size(), 0);
+    std::vector<T> values(static_cast<std::size_t>(found.count()));
+    read_box<T>(path, start, found.shape, values);
+    return values;
+  }
+  /// A new one-dimensional data set with these values (a vector, span or array).
+  template <typename Values>
+  void write_vector(const std::string& path, const Values& values) {
+    const std::int64_t count[] = {static_cast<std::int64_t>(std::size(values))};
+    write_array(path, count, values);
+  }
+  /// A new data set of this shape, values row-major.
+  template <typename Values>
+  void write_array(const std::string& path, std::span<const std::int64_t> shape,
+                   const Values& values) {
+    const std::span view(values);
+    using T = typename decltype(view)::value_type;
+    create_dataset(path, hdf5_type<T>(), shape);
+    const std::vector<std::int64_t> start(shape.size(), 0);
+    write_box<T>(path, start, shape, view);
+  }
+
+ private:
+  Hdf5File(std::int64_t id, std::string file) : id_(id), file_(std::move(file)) {}
+  void read_bytes(const std::string& path, std::span<const std::int64_t> start,
+                  std::span<const std::int64_t> count, Hdf5Type type,
+                  std::span<std::byte> bytes) const;
+  void write_bytes(const std::string& path, std::span<const std::int64_t> start,
+                   std::span<const std::int64_t> count, Hdf5Type type,
+                   std::span<const std::byte> bytes);
+
+  std::int64_t id_;
+  std::string file_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,51 @@
+#include "base/memory.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+std::optional<std::int64_t> number_in(const std::string& file) {
+  std::ifstream stream(file);
+  std::int64_t number = 0;
+  if (stream >> number) return number;
+  return std::nullopt;  // "max", or no such file
+}
+
+std::optional<std::int64_t> system_available() {
+  std::ifstream stream("/proc/meminfo");
+  for (std::string name; stream >> name;) {
+    std::int64_t kib = 0;
+    if (name == "MemAvailable:" && stream >> kib) return kib * 1024;
+    stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
+/// Of control groups version 2, the process's own.
+std::optional<std::int64_t> group_available() {
+  std::ifstream stream("/proc/self/cgroup");
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with("0::")) continue;
+    const std::string folder = "/sys/fs/cgroup" + line.substr(3) + "/memory.";
+    const auto limit = number_in(folder + "max");
+    const auto used = number_in(folder + "current");
+    if (limit && used) return std::max<std::int64_t>(*limit - *used, 0);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t available_memory_bytes() {
+  const auto of_system = system_available();
+  const auto of_group = group_available();
+  if (of_system && of_group) return std::min(*of_system, *of_group);
+  return of_group.value_or(of_system.value_or(0));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,112 @@
+#include "base/output_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace kvreplay {
+namespace {
+
+UserError write_error(const std::string& path) {
+  return {Place{path, ""}, "cannot be written (" + std::string(std::strerror(errno)) + ")",
+          "a writable folder with free space"};
+}
+
+UserError taken_error(const std::string& path) {
+  return {Place{path, ""}, "cannot be written (what is there already is no regular file)",
+          "a new file, or a regular one to replace"};
+}
+
+/// The temporary files' names, each owned by whoever takes it out: an OutputFile's destructor, or
+/// remove_temporary_files(), which may run in the midst of that destructor. A file beyond the
+/// table's size is written all the same, and only a signal leaves it behind.
+std::array<std::atomic<const char*>, 64> temporary_names{};
+static_assert(std::atomic<const char*>::is_always_lock_free, "read by a signal handler");
+const pid_t owner = ::getpid();
+
+const char* enter(const std::string& name) {
+  char* const copy = ::strdup(name.c_str());
+  for (std::atomic<const char*>& slot : temporary_names) {
+    const char* empty = nullptr;
+    if (slot.compare_exchange_strong(empty, copy)) return copy;
+  }
+  std::free(copy);
+  return nullptr;
+}
+
+void leave(const char* name) {
+  if (name == nullptr) return;
+  for (std::atomic<const char*>& slot : temporary_names) {
+    const char* expected = name;
+    if (slot.compare_exchange_strong(expected, nullptr)) {
+      std::free(const_cast<char*>(name));
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<unsigned> count{0};
+  temporary_ = path_ + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  std::error_code code;
+  const std::filesystem::file_type type = std::filesystem::symlink_status(path_, code).type();
+  if (type != std::filesystem::file_type::not_found &&
+      type != std::filesystem::file_type::regular) {
+    throw taken_error(path_);
+  }
+  code.clear();
+  if (!folder.empty()) std::filesystem::create_directories(folder, code);
+  if (code) {
+    throw UserError({folder.string(), ""}, "cannot be created (" + code.message() + ")",
+                    "a writable folder");
+  }
+  name_at_end_ = enter(temporary_);
+}
+
+OutputFile::~OutputFile() {
+  if (!committed_) ::unlink(temporary_.c_str());
+  leave(name_at_end_);
+}
+
+void OutputFile::commit() {
+  const int descriptor = ::open(temporary_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw write_error(path_);
+  const bool synced = ::fsync(descriptor) == 0;
+  ::close(descriptor);
+  if (!synced || std::rename(temporary_.c_str(), path_.c_str()) != 0) throw write_error(path_);
+  committed_ = true;
+}
+
+bool remove_temporary_files() {
+  if (::getpid() != owner) return false;
+  bool removed = false;
+  for (std::atomic<const char*>& slot : temporary_names) {
+    const char* const name = slot.exchange(nullptr);
+    if (name != nullptr && ::unlink(name) == 0) removed = true;
+  }
+  return removed;
+}
+
+void write_text_file(const std::string& path, std::string_view text) {
+  OutputFile output(path);
+  std::ofstream stream(output.temporary_path(), std::ios::binary);
+  stream << text;
+  stream.close();
+  if (!stream) throw write_error(path);
+  output.commit();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/config.hpp"
+#include "base/error.hpp"
+#include "base/parameters.hpp"
+
+namespace kvreplay {
+
+/// What a part says of itself, whatever its role: for `kvreplay list`, `explain` and the docs.
+struct PartInfo {
+  std::string role;  ///< "grouping", "scoring", ...
+  std::string name;
+  std::string help;    ///< one line
+  std::string source;  ///< paper and section, or "ours"
+  std::vector<Parameter> parameters;
+};
+
+/// Every registered part of every role, by (role, name).
+[[nodiscard]] std::map<std::pair<std::string, std::string>, PartInfo>& part_catalogue();
+
+/// A part of a role: its description and how to make one. A role is an abstract class with
+///   static constexpr std::string_view kRole;   its name in configs
+///   struct Context;                            what every part of the role is made from
+template <typename Role>
+struct Part {
+  std::string name;
+  std::string help;
+  std::string source;
+  std::vector<Parameter> parameters;
+  std::function<std::unique_ptr<Role>(const Arguments&, const typename Role::Context&)> make;
+};
+
+/// The parts of one role by name. A part adds itself with a Registered<Role> object at namespace
+/// scope in its own source file; nothing else changes when a part is added.
+template <typename Role>
+class Registry {
+ public:
+  static Registry& instance() {
+    static Registry registry;
+    return registry;
+  }
+
+  void add(Part<Role> part) {
+    const std::string role{Role::kRole};
+    part_catalogue()[{role, part.name}] = {role, part.name, part.help, part.source,
+                                           part.parameters};
+    std::string name = part.name;
+    if (!parts_.emplace(name, std::move(part)).second) {
+      throw std::logic_error("two parts of role " + role + " are named " + name);
+    }
+  }
+
+  /// A UserError at `place` when there is none of that name.
+  [[nodiscard]] const Part<Role>& find(const std::string& name, const Place& place) const {
+    const auto found = parts_.find(name);
+    if (found == parts_.end()) throw unknown_name(place, Role::kRole, name, names());
+    return found->second;
+  }
+
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, part] : parts_) names.push_back(name);
+    return names;
+  }
+
+ private:
+  std::map<std::string, Part<Role>> parts_;
+};
+
+template <typename Role>
+struct Registered {
+  explicit Registered(Part<Role> part) { Registry<Role>::instance().add(std::move(part)); }
+};
+
+/// A part picked by a config, with its arguments: {"part": "page", "group_tokens": 16}.
+template <typename Role>
+class Chosen {
+ public:
+  /// `others` are members that stand beside the part's own, which the caller reads.
+  [[nodiscard]] static Chosen parse(const ConfigNode& node, std::vector<std::string> others = {}) {
+    others.emplace_back("part");
+    Chosen chosen;
+    const ConfigNode name = node.at("part");
+    chosen.part_ = &Registry<Role>::instance().find(name.text(), name.place());
+    chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
+    return chosen;
+  }
+  /// A part at its defaults.
+  [[nodiscard]] static Chosen by_name(const std::string& name) {
+    Chosen chosen;
+    chosen.part_ = &Registry<Role>::instance().find(name, {});
+    chosen.arguments_ = Arguments::defaults(chosen.part_->parameters, {});
+    return chosen;
+  }
+
+  [[nodiscard]] const std::string& name() const { return part_->name; }
+  [[nodiscard]] const Part<Role>& part() const { return *part_; }
+  [[nodiscard]] const Arguments& arguments() const { return arguments_; }
+  [[nodiscard]] std::unique_ptr<Role> make(const typename Role::Context& context) const {
+    return part_->make(arguments_, context);
+  }
+
+ private:
+  const Part<Role>* part_ = nullptr;
+  Arguments arguments_;
+};
+
+}  // namespace kvreplay

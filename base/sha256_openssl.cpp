@@ -1,0 +1,45 @@
+// Sha256 by libcrypto, which uses the processor's instructions for it. Where there is no libcrypto,
+// tools/agent/sha256.cpp stands in.
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <new>
+
+#include "base/hash.hpp"
+
+namespace kvreplay {
+
+struct Sha256::State {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  State() {
+    if (context == nullptr || EVP_DigestInit_ex(context, EVP_sha256(), nullptr) != 1) {
+      throw std::bad_alloc();
+    }
+  }
+  ~State() { EVP_MD_CTX_free(context); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) {}
+Sha256::~Sha256() = default;
+
+void Sha256::update(std::span<const std::byte> bytes) {
+  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int length = 0;
+  EVP_DigestFinal_ex(state_->context, digest.data(), &length);
+  static const char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (unsigned int i = 0; i < length; ++i) {
+    text += kDigits[digest[i] >> 4];
+    text += kDigits[digest[i] & 15];
+  }
+  return text;
+}
+
+}  // namespace kvreplay

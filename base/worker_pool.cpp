@@ -1,0 +1,66 @@
+#include "base/worker_pool.hpp"
+
+namespace kvreplay {
+
+WorkerPool::WorkerPool(int threads) {
+  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { serve(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  started_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = &work;
+    count_ = count;
+    next_ = 0;
+    failure_ = nullptr;
+    if (count > 1) {
+      busy_ = static_cast<int>(helpers_.size());
+      ++generation_;
+    }
+  }
+  if (count > 1) started_.notify_all();
+  take_indices();
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return busy_ == 0; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void WorkerPool::serve() {
+  std::uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    started_.wait(lock, [&] { return stop_ || generation_ != seen; });
+    if (stop_) return;
+    seen = generation_;
+    lock.unlock();
+    take_indices();
+    lock.lock();
+    if (--busy_ == 0) finished_.notify_one();
+  }
+}
+
+void WorkerPool::take_indices() {
+  for (std::int64_t i = next_++; i < count_; i = next_++) {
+    try {
+      (*work_)(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_ || i < failed_index_) {
+        failure_ = std::current_exception();
+        failed_index_ = i;
+      }
+      next_ = count_;
+    }
+  }
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,131 @@
+#include "devices/calibration/comparison.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "base/parallel.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr double kMost = 1e15;  ///< of bytes and values: whole numbers are exact below
+
+const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
+const std::vector<std::string> kPatterns{"random", "sequential"};
+
+double number(const ConfigNode& node, double least, double most) {
+  const Value value = node.argument().value;
+  double result = NAN;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    result = static_cast<double>(*integer);
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    result = *real;
+  }
+  if (!(result >= least && result <= most)) {
+    throw UserError(node.place(), "found " + to_text(value),
+                    "a number from " + to_text(least) + " to " + to_text(most));
+  }
+  return result;
+}
+
+std::string one_of(const ConfigNode& node, const std::string& kind,
+                   const std::vector<std::string>& names) {
+  std::string name = node.text();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
+    throw unknown_name(node.place(), kind, name, names);
+  }
+  return name;
+}
+
+double quantity_of(const Measurement& measurement, const std::string& quantity) {
+  if (quantity == "mb_s") return measurement.mb_s;
+  if (quantity == "mib_s") return measurement.mb_s / 1.048576;
+  if (quantity == "iops") return measurement.iops;
+  return measurement.mean_us;
+}
+
+}  // namespace
+
+MeasuredTable MeasuredTable::load(const std::string& file) {
+  return parse(ConfigNode::load(file));
+}
+
+MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
+  node.allow_only(std::array<std::string, 14>{
+      "name", "title", "source", "assumptions", "preset", "set", "use", "pattern", "write_percent",
+      "range_bytes", "requests", "quantity", "allowed_median_percent", "rows"});
+  MeasuredTable table;
+  table.name = node.at("name").text();
+  table.title = node.at("title").text();
+  table.source = node.at("source").text();
+  if (node.has("assumptions")) table.assumptions = node.at("assumptions").text();
+  table.preset = node.at("preset").text();
+  if (node.has("set")) {
+    for (const std::string& name : node.at("set").keys()) {
+      table.changes.emplace_back(name, to_text(node.at("set").at(name).argument().value));
+    }
+  }
+  table.fitted = one_of(node.at("use"), "use", {"fit", "held out"}) == "fit";
+  table.quantity = one_of(node.at("quantity"), "quantity", kQuantities);
+  table.allowed_median_percent = number(node.at("allowed_median_percent"), 0, 1000);
+
+  table.workload.sequential = one_of(node.at("pattern"), "pattern", kPatterns) == "sequential";
+  if (node.has("write_percent")) {
+    table.workload.write_share = number(node.at("write_percent"), 0, 100) / 100;
+  }
+  if (node.has("range_bytes")) {
+    table.workload.range_bytes =
+        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMost));
+  }
+  table.workload.requests = 0;  // by the size of a request
+  if (node.has("requests")) {
+    table.workload.requests = static_cast<std::uint64_t>(number(node.at("requests"), 1, 1e9));
+  }
+  for (const ConfigNode& row : node.at("rows").items()) {
+    const std::vector<ConfigNode> cells = row.items();
+    if (!row.is_array() || cells.size() != 3) {
+      throw UserError(row.place(), std::to_string(cells.size()) + " values",
+                      "[bytes, depth, " + table.quantity + "]");
+    }
+    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMost)),
+                          static_cast<std::uint32_t>(number(cells[1], 1, 65535)),
+                          number(cells[2], 1e-6, kMost)});
+  }
+  if (table.rows.empty()) throw UserError(node.at("rows").place(), "no row", "at least one");
+  return table;
+}
+
+std::vector<ComparedRow> compare(const ConfigNode& preset, const MeasuredTable& table,
+                                 int threads) {
+  ConfigNode config = preset;
+  for (const auto& [name, value] : table.changes) config = config.with(name, value);
+  const DeviceSpec spec = DeviceSpec::parse(config);
+  std::vector<ComparedRow> rows(table.rows.size());
+  parallel_for(static_cast<std::int64_t>(rows.size()), threads, [&](std::int64_t index) {
+    const MeasuredTable::Row& row = table.rows[static_cast<std::size_t>(index)];
+    Workload workload = table.workload;
+    workload.bytes = row.bytes;
+    workload.depth = row.depth;
+    if (workload.requests == 0) {
+      // Enough for a mean within about 1 %; fewer of the large ones, which spread over all dies.
+      workload.requests = std::max<std::uint64_t>(row.bytes > (128 << 10) ? 1000 : 8000,
+                                                  50 * std::uint64_t{row.depth});
+    }
+    rows[static_cast<std::size_t>(index)] = {row,
+                                             quantity_of(measure(spec, workload), table.quantity)};
+  });
+  return rows;
+}
+
+double median_error_percent(const std::vector<ComparedRow>& rows) {
+  std::vector<double> errors;
+  errors.reserve(rows.size());
+  for (const ComparedRow& row : rows) errors.push_back(std::abs(row.error_percent()));
+  std::sort(errors.begin(), errors.end());
+  const std::size_t middle = errors.size() / 2;
+  return errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,222 @@
+#include "policies/decide/decide.hpp"
+
+#include <algorithm>
+
+#include "base/parallel.hpp"
+#include "base/progress.hpp"
+#include "policies/decide/layer_ratios.hpp"
+#include "policies/decide/precision/support/token_features.hpp"
+#include "policies/decide/quality.hpp"
+#include "policies/decide/trace_adapters.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
+  const TraceInfo& info = trace.info();
+  if (info.key_state != "post_rope") {
+    throw UserError({trace.file(), "/"}, "attribute key_state is " + info.key_state,
+                    "post_rope: attention is computed from the keys as they are; `kvreplay convert "
+                    "--key-state post_rope` writes such a trace");
+  }
+  const bool has_look_ahead = trace.load_layer(0).queries_ahead.tokens > 0;
+  for (const NamedDecideSpec& system : systems) {
+    if (system.spec.stream.text("query") == "look_ahead" && !has_look_ahead) {
+      throw UserError(system.spec.stream.place("query"),
+                      "look_ahead, but " + trace.file() + " holds no query_ahead",
+                      "current, or a trace with look-ahead queries");
+    }
+  }
+}
+
+/// A scaled RoPE has other frequencies than the base's: it counts as unknown.
+Rope rope_of(const TraceInfo& info) {
+  if (info.rope_scaling != "none") return {};
+  return {.theta = info.rope_theta, .interleaved = info.rope_pairs == "interleaved"};
+}
+
+LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {
+  const auto at = static_cast<std::size_t>(index);
+  return {.layer = info.recorded_layers[at],
+          .query_heads = info.query_heads,
+          .kv_heads = info.kv_heads,
+          .head_dim = info.head_dim,
+          .softmax_scale = static_cast<float>(info.softmax_scale),
+          .prompt_tokens = info.prompt_tokens,
+          .max_tokens = info.prompt_tokens + steps,
+          .sliding_window = info.sliding_window[at],
+          .rope = rope_of(info)};
+}
+
+QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {
+  return {layer.queries.first_tokens(prompt_tokens - layer.query_start), layer.query_start};
+}
+
+/// Retention's ratios of the layers, [systems][recorded layers]: 1 where a system compares none.
+using LayerRatios = std::vector<std::vector<double>>;
+
+/// Of each system, 0 where it compares no layers, for the recorded layer at `index`.
+std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
+                                 std::span<const NamedDecideSpec> systems) {
+  const LayerShape layer = layer_shape(trace.info(), index, 0);
+  std::vector<double> scores;
+  for (const NamedDecideSpec& system : systems) {
+    scores.push_back(0);
+    if (!compares_layers(system.spec, layer)) continue;
+    const TraceLayer data = trace.load_layer(index);
+    scores.back() = layer_score(system.spec, layer,
+                                Entries{data.keys, data.values}.first_tokens(layer.prompt_tokens),
+                                prompt_window(data, layer.prompt_tokens));
+  }
+  return scores;
+}
+
+LayerRatios all_layer_ratios(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
+                             int threads) {
+  const std::size_t layers = trace.info().recorded_layers.size();
+  std::vector<std::vector<double>> scores(layers);
+  parallel_for(std::ssize(scores), threads, [&](std::int64_t index) {
+    scores[static_cast<std::size_t>(index)] = layer_scores(trace, index, systems);
+  });
+  LayerRatios ratios;
+  for (std::size_t s = 0; s < systems.size(); ++s) {
+    std::vector<double> of_system;
+    for (const std::vector<double>& of_layer : scores) of_system.push_back(of_layer[s]);
+    ratios.push_back(layer_ratios(of_system));
+  }
+  return ratios;
+}
+
+/// The queries of one position, all heads.
+class StepQueries {
+ public:
+  QueryRows load(const HalfTensor& queries, std::int64_t index) {
+    rows_.resize(static_cast<std::size_t>(queries.heads * queries.dim));
+    if (queries.tokens == 0) return {};
+    for (std::int64_t head = 0; head < queries.heads; ++head) {
+      kernels::to_float(queries.row(head, index), rows_.data() + head * queries.dim, queries.dim);
+    }
+    return rows_;
+  }
+
+ private:
+  std::vector<float> rows_;
+};
+
+void add(Quality& quality, const ExactStep& exact, std::span<const HeadAttention> attention) {
+  for (std::size_t head = 0; head < attention.size(); ++head) {
+    const HeadQuality q = measure(exact, static_cast<std::int64_t>(head), attention[head]);
+    quality.recall.push_back(q.recall);
+    quality.attention_mass.push_back(q.attention_mass);
+    quality.best_attention_mass.push_back(q.best_attention_mass);
+    quality.output_error.push_back(q.output_error);
+  }
+}
+
+struct DecidedLayer {
+  LayerLog log;
+  std::vector<EntryFormat> formats;
+};
+
+/// All systems, in lockstep, through the recorded layer at `index`. One DecidedLayer a system.
+std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t index,
+                                       std::int64_t steps, std::span<const NamedDecideSpec> systems,
+                                       const LayerRatios& ratios,
+                                       const TokenFeatureSource& features,
+                                       const DecideOptions& options) {
+  const TraceLayer data = trace.load_layer(index);
+  const Entries entries{data.keys, data.values};
+  const std::int64_t prompt = trace.info().prompt_tokens;
+  const LayerShape shape = layer_shape(trace.info(), index, steps);
+  const TraceAdapters adapters(trace);
+  const QueryWindow window = prompt_window(data, prompt);
+
+  std::vector<LayerPolicy> policies;
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    policies.emplace_back(systems[i].spec, shape, &adapters, options.seed, options.record_tokens,
+                          &features, ratios[i][static_cast<std::size_t>(index)]);
+    policies.back().take_prompt(entries.first_tokens(prompt), window);
+  }
+
+  std::vector<Quality> quality(systems.size());
+  ExactStep exact;
+  StepQueries current;
+  StepQueries ahead;
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Entries so_far = entries.first_tokens(prompt + step + 1);
+    const std::int64_t query = prompt + step - data.query_start;
+    const QueryRows queries = current.load(data.queries, query);
+    const QueryRows look_ahead = ahead.load(data.queries_ahead, query);
+    exact.compute(shape, so_far, queries);
+    if (!exact.finite()) {
+      throw UserError({trace.file(), "/layer/" + std::to_string(shape.layer)},
+                      "attention at position " + std::to_string(prompt + step) + " is not finite",
+                      "finite vectors and scale; `kvreplay verify` finds a value that is not");
+    }
+    for (std::size_t i = 0; i < policies.size(); ++i) {
+      add(quality[i], exact, policies[i].attend(so_far, queries, look_ahead));
+      policies[i].take(so_far);
+    }
+    if (options.progress != nullptr) options.progress->advance();
+  }
+
+  std::vector<DecidedLayer> decided;
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    std::vector<EntryFormat> formats = policies[i].formats();
+    decided.push_back({std::move(policies[i]).finish(), std::move(formats)});
+    decided.back().log.quality = std::move(quality[i]);
+  }
+  return decided;
+}
+
+}  // namespace
+
+void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
+  check(trace, std::span(&system, 1));
+  const TraceAdapters adapters(trace);
+  const TraceTokenFeatures features(trace);
+  const TraceInfo& info = trace.info();
+  for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
+    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, index, info.decode_steps()),
+                                  &adapters, 0, false, &features));
+  }
+}
+
+std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
+                              const DecideOptions& options) {
+  check(trace, systems);
+  const TraceInfo& info = trace.info();
+  const std::int64_t steps = options.max_steps > 0
+                                 ? std::min(options.max_steps, info.decode_steps())
+                                 : info.decode_steps();
+
+  const LayerRatios ratios = all_layer_ratios(trace, systems, options.threads);
+  const TraceTokenFeatures features(trace);
+  std::vector<std::vector<DecidedLayer>> layers(info.recorded_layers.size());
+  parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {
+    layers[static_cast<std::size_t>(index)] =
+        decide_layer(trace, index, steps, systems, ratios, features, options);
+  });
+
+  std::vector<AccessLog> logs;
+  for (std::size_t i = 0; i < systems.size(); ++i) {
+    AccessLog log;
+    log.trace_hash = trace.content_hash();
+    log.system = systems[i].name;
+    log.decide_config = systems[i].spec.resolved();
+    log.query_heads = info.query_heads;
+    log.kv_heads = info.kv_heads;
+    log.head_dim = info.head_dim;
+    log.prompt_tokens = info.prompt_tokens;
+    log.steps = steps;
+    for (std::vector<DecidedLayer>& layer : layers) {
+      log.formats = std::move(layer[i].formats);
+      log.layers.push_back(std::move(layer[i].log));
+    }
+    logs.push_back(std::move(log));
+  }
+  return logs;
+}
+
+}  // namespace kvreplay

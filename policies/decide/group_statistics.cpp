@@ -1,0 +1,155 @@
+#include "policies/decide/group_statistics.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "policies/decide/grouping/support/clusters.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The groups that the events of a step change, ascending.
+std::vector<GroupId> updated_groups(const StreamLog& log, std::int64_t step) {
+  std::vector<GroupId> updated;
+  log.for_events(step + 1, [&](const GroupEvent& event) {
+    if (event.group == kNoGroup) return;
+    switch (event.kind) {
+      case EventKind::kSplit:
+        updated.push_back(event.other);
+        [[fallthrough]];
+      case EventKind::kAppended:
+      case EventKind::kBuffered:
+        updated.push_back(event.group);
+        break;
+      default:
+        break;
+    }
+  });
+  std::sort(updated.begin(), updated.end());
+  updated.erase(std::unique(updated.begin(), updated.end()), updated.end());
+  return updated;
+}
+
+bool is_asked(const StreamLog& log, std::int64_t step, GroupId group) {
+  const std::span<const GroupId> asked = log.asked_at(step);
+  return std::binary_search(asked.begin(), asked.end(), group);
+}
+
+}  // namespace
+
+Mean group_variance(const StreamLog& log, const Entries& entries) {
+  Groups groups;
+  for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) groups.on_event(log.event(e));
+  Mean mean;
+  for (GroupId group = 0; group < groups.count(); ++group) {
+    const Moments moments(entries, groups.members(group));
+    mean += {moments.variance() * static_cast<double>(moments.count()), moments.count()};
+  }
+  return mean;
+}
+
+std::vector<Mean> selected_after_update(const StreamLog& log,
+                                        std::span<const std::int64_t> within) {
+  std::vector<Mean> means(within.size());
+  const std::int64_t longest = within.empty() ? 0 : *std::max_element(within.begin(), within.end());
+  for (std::int64_t step = 0; step < log.steps(); ++step) {
+    for (const GroupId group : updated_groups(log, step)) {
+      std::int64_t first = 1;  // steps until the group is asked for
+      while (first <= longest && step + first < log.steps() &&
+             !is_asked(log, step + first, group)) {
+        ++first;
+      }
+      for (std::size_t i = 0; i < within.size(); ++i) {
+        if (step + within[i] < log.steps()) means[i].add(first <= within[i] ? 1 : 0);
+      }
+    }
+  }
+  return means;
+}
+
+Mean reused_groups(const StreamLog& log) {
+  Mean mean;
+  for (std::int64_t step = 1; step < log.steps(); ++step) {
+    for (const GroupId group : log.asked_at(step)) {
+      mean.add(is_asked(log, step - 1, group) ? 1 : 0);
+    }
+  }
+  return mean;
+}
+
+Mean hot_groups(const StreamLog& log, double share) {
+  Groups groups;
+  for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) groups.on_event(log.event(e));
+  std::vector<std::int64_t> asked(static_cast<std::size_t>(groups.count()), 0);
+  for (const GroupId group : log.asked) ++asked[static_cast<std::size_t>(group)];
+  Mean hot;
+  for (GroupId group = 0; group < groups.count(); ++group) {
+    if (groups.live(group) || asked[static_cast<std::size_t>(group)] > 0) ++hot.count;
+  }
+  std::sort(asked.begin(), asked.end(), std::greater<>());
+  double left = share * static_cast<double>(std::ssize(log.asked));
+  for (std::size_t i = 0; i < asked.size() && left > 0; ++i) {
+    left -= static_cast<double>(asked[i]);
+    hot.sum += 1;
+  }
+  return hot;
+}
+
+Mean attended_in_page(const StreamLog& log, std::int64_t page_tokens) {
+  Mean mean;
+  std::vector<Token> tokens;
+  for (std::size_t row = 0; row + 1 < log.attended_begin.size(); ++row) {
+    tokens.assign(log.attended.begin() + log.attended_begin[row],
+                  log.attended.begin() + log.attended_begin[row + 1]);
+    std::sort(tokens.begin(), tokens.end());
+    for (std::size_t i = 0; i < tokens.size();) {
+      const std::int64_t page = tokens[i] / page_tokens;
+      const std::size_t first = i;
+      while (i < tokens.size() && tokens[i] / page_tokens == page) ++i;
+      mean.add(static_cast<double>(i - first));
+    }
+  }
+  return mean;
+}
+
+namespace {
+
+/// By token, when the log ends.
+struct Fates {
+  std::vector<bool> evicted;
+  std::vector<bool> reencoded;
+};
+
+Fates fates_of(const StreamLog& log, std::int64_t tokens) {
+  const auto count = static_cast<std::size_t>(tokens);
+  Fates fates{std::vector<bool>(count), std::vector<bool>(count)};
+  for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) {
+    const GroupEvent event = log.event(e);
+    for (const Token token : event.tokens) {
+      const auto at = static_cast<std::size_t>(token);
+      if (event.kind == EventKind::kEvicted) fates.evicted[at] = true;
+      if (event.kind == EventKind::kReencoded) fates.reencoded[at] = event.other != 0;
+    }
+  }
+  return fates;
+}
+
+}  // namespace
+
+Mean evicted_tokens(const StreamLog& log, std::int64_t tokens) {
+  const Fates fates = fates_of(log, tokens);
+  Mean mean;
+  for (const bool evicted : fates.evicted) mean.add(evicted ? 1 : 0);
+  return mean;
+}
+
+Mean reencoded_tokens(const StreamLog& log, std::int64_t tokens) {
+  const Fates fates = fates_of(log, tokens);
+  Mean mean;
+  for (std::size_t token = 0; token < fates.evicted.size(); ++token) {
+    if (!fates.evicted[token]) mean.add(fates.reencoded[token] ? 1 : 0);
+  }
+  return mean;
+}
+
+}  // namespace kvreplay

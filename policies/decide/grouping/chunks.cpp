@@ -1,0 +1,100 @@
+#include <algorithm>
+#include <cmath>
+
+#include "policies/decide/grouping/grouping.hpp"
+#include "policies/decide/grouping/support/clusters.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The prompt's chunks of consecutive tokens. Chunks that their mean key stands for worst, the last
+/// chunks and all generated tokens stay in memory.
+class Chunks final : public Grouping {
+ public:
+  Chunks(std::int64_t chunk_tokens, std::int64_t outlier_chunks, std::int64_t local_chunks)
+      : chunk_tokens_(chunk_tokens), outlier_chunks_(outlier_chunks), local_chunks_(local_chunks) {}
+
+  void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                   EventSink& events) override {
+    const std::int64_t whole = (end - begin) / chunk_tokens_;
+    const std::int64_t candidates = std::max<std::int64_t>(0, whole - local_chunks_);
+    const auto first_of = [&](std::int64_t chunk) {
+      return begin + static_cast<Token>(chunk * chunk_tokens_);
+    };
+    std::vector<float> misfit;
+    for (std::int64_t chunk = 0; chunk < candidates; ++chunk) {
+      misfit.push_back(-least_cosine(entries, first_of(chunk), first_of(chunk + 1)));
+    }
+    std::vector<std::int32_t> outliers(
+        static_cast<std::size_t>(std::min(outlier_chunks_, candidates)));
+    kernels::top_k(misfit.data(), candidates, std::ssize(outliers), outliers);
+
+    for (std::int64_t chunk = 0; chunk < candidates; ++chunk) {
+      const std::vector<Token> tokens = token_range(first_of(chunk), first_of(chunk + 1));
+      if (std::binary_search(outliers.begin(), outliers.end(), chunk)) {
+        events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
+        continue;
+      }
+      const GroupId group = groups.count();
+      events.on_event({EventKind::kCreated, group, kNoGroup, tokens});
+      events.on_event({EventKind::kSealed, group});
+    }
+    const std::vector<Token> local = token_range(first_of(candidates), end);
+    if (!local.empty()) events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, local});
+  }
+
+  void take(const Entries&, Token token, std::span<const GroupId>, const Groups&,
+            EventSink& events) override {
+    events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, {&token, 1}});
+  }
+
+ private:
+  /// Over the tokens and KV heads: cosine of a key with the mean key of the chunk.
+  static float least_cosine(const Entries& entries, Token begin, Token end) {
+    const std::int64_t dim = entries.keys.dim;
+    const auto width = static_cast<std::size_t>(dim);
+    std::vector<float> keys(static_cast<std::size_t>(end - begin) * width);
+    std::vector<float> mean(width);
+    float least = 1;
+    for (std::int64_t head = 0; head < entries.keys.heads; ++head) {
+      kernels::to_float(entries.keys.row(head, begin), keys.data(), std::ssize(keys));
+      std::fill(mean.begin(), mean.end(), 0.0F);  // the sum: a scale does not change a cosine
+      for (std::size_t i = 0; i < keys.size(); ++i) mean[i % width] += keys[i];
+      const float mean_norm = std::sqrt(kernels::dot(mean.data(), mean.data(), dim));
+      for (const float* key = keys.data(); key < keys.data() + keys.size(); key += dim) {
+        const float norms = mean_norm * std::sqrt(kernels::dot(key, key, dim));
+        least = std::min(least, norms > 0 ? kernels::dot(mean.data(), key, dim) / norms : 0.0F);
+      }
+    }
+    return least;
+  }
+
+  std::int64_t chunk_tokens_;
+  std::int64_t outlier_chunks_;
+  std::int64_t local_chunks_;
+};
+
+const Registered<Grouping> kChunks({
+    .name = "chunks",
+    .help = "chunks of the prompt; outlier chunks, the last ones and generated tokens stay in "
+            "memory",
+    .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
+    .parameters =
+        {integer_parameter("chunk_tokens", "tokens", 8, {1, 65536}, "tokens a chunk"),
+         integer_parameter("outlier_chunks", "chunks", 48, {0, 1e6},
+                           "chunks whose mean key is least like one of their keys (smallest "
+                           "cosine): they stay in memory"),
+         integer_parameter("local_chunks", "chunks", 4, {0, 1e6},
+                           "last chunks of the prompt, which stay in memory with what is left of "
+                           "a chunk")},
+    .make =
+        [](const Arguments& arguments, const Grouping::Context&) {
+          return std::make_unique<Chunks>(arguments.integer("chunk_tokens"),
+                                          arguments.integer("outlier_chunks"),
+                                          arguments.integer("local_chunks"));
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

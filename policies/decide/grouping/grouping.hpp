@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/registry.hpp"
+#include "policies/decide/log/groups.hpp"
+
+namespace kvreplay {
+
+/// Role: which tokens travel together. A grouping decides the events of its stream; it sees tokens
+/// in order, after the sinks and as they leave the recent window. `groups` applies each event as it
+/// is emitted; tokens of a group, or waiting in memory, may have been evicted between the calls.
+class Grouping {
+ public:
+  static constexpr std::string_view kRole = "grouping";
+  struct Context {
+    StreamShape shape;
+    std::uint64_t seed = 0;  ///< of this stream alone
+  };
+
+  virtual ~Grouping() = default;
+
+  /// Tokens [begin, end) of the prompt. Emits the events that place every one of them.
+  virtual void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                           EventSink& events) = 0;
+
+  /// One more token (begin of the decode step's update). `selected`: the groups that the step read,
+  /// so in memory, ascending and without repetition. Emits the events that place the token.
+  virtual void take(const Entries& entries, Token token, std::span<const GroupId> selected,
+                    const Groups& groups, EventSink& events) = 0;
+};
+
+}  // namespace kvreplay

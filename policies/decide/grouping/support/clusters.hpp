@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/parameters.hpp"
+#include "policies/decide/log/stream.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+
+/// The keys of some tokens as rows of one matrix, [tokens, kv_heads * head_dim]: a view of the
+/// trace where they are neighbours in a stream of one KV head; otherwise a copy, with the heads of
+/// a joint stream side by side.
+class KeyRows {
+ public:
+  KeyRows(const Entries& entries, std::span<const Token> tokens);
+
+  [[nodiscard]] const Half* data() const { return data_; }
+  [[nodiscard]] std::int64_t rows() const { return rows_; }
+  [[nodiscard]] std::int64_t dim() const { return dim_; }
+
+ private:
+  std::vector<Half> copy_;
+  const Half* data_ = nullptr;
+  std::int64_t rows_;
+  std::int64_t dim_;
+};
+
+/// Clusters of consecutive tokens, by number of the cluster. One that took no token is left out.
+struct Clusters {
+  std::vector<std::vector<Token>> members;  ///< ascending within a cluster
+  std::vector<float> centroids;             ///< [members.size(), kv_heads * head_dim]
+};
+
+/// k-means over the keys of `tokens`, which ascend.
+[[nodiscard]] Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
+                                      const kernels::KMeansOptions& options);
+
+/// The number of the centroid that is nearest to the first row.
+[[nodiscard]] std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroids,
+                                           kernels::Metric metric);
+
+/// Number, mean and variance of keys, kept up to date in O(dim) a key (DynaKV 3).
+class Moments {
+ public:
+  explicit Moments(std::int64_t dim) : mean_(static_cast<std::size_t>(dim)) {}
+  Moments(const Entries& entries, std::span<const Token> tokens);
+
+  void add(std::span<const float> key);
+
+  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] std::span<const double> mean() const { return mean_; }
+  /// Mean squared distance from the mean; 0 without keys.
+  [[nodiscard]] double variance() const;
+  /// What the variance would be with one more key.
+  [[nodiscard]] double variance_with(std::span<const float> key) const;
+
+ private:
+  [[nodiscard]] double squares_with(std::span<const float> key) const;
+
+  std::int64_t count_ = 0;
+  std::vector<double> mean_;
+  double squares_ = 0;  // sum of squared distances from the mean
+};
+
+/// The tokens [begin, end).
+[[nodiscard]] std::vector<Token> token_range(Token begin, Token end);
+/// How many clusters the prompt makes: `clusters`, or by size where that is 0; at least 1.
+[[nodiscard]] std::int64_t prompt_clusters(std::int64_t clusters, std::int64_t tokens,
+                                           std::int64_t tokens_per_cluster);
+
+/// The "metric" parameter of clustering parts.
+[[nodiscard]] Parameter metric_parameter(std::string default_metric);
+[[nodiscard]] kernels::Metric metric_of(const Arguments& arguments);
+
+}  // namespace kvreplay

@@ -1,0 +1,173 @@
+#include "policies/decide/layer_policy.hpp"
+
+#include <array>
+#include <cassert>
+#include <nlohmann/json.hpp>
+
+#include "base/argument_json.hpp"
+#include "base/random.hpp"
+#include "policies/decide/stream_policy.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr Range kTokenRange{0, 1e9};
+
+template <typename Role>
+Chosen<Role> parse_or(const ConfigNode& system, const std::string& default_part) {
+  const std::string role{Role::kRole};
+  return system.has(role) ? Chosen<Role>::parse(system.at(role))
+                          : Chosen<Role>::by_name(default_part);
+}
+
+template <typename Role>
+void add_part(nlohmann::json& object, const Chosen<Role>& chosen) {
+  object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
+}
+
+/// A dense layer is a stream whose sinks never end: every token stays in memory, outside any group.
+DecideSpec dense_spec(DecideSpec spec) {
+  const std::span<const Parameter> parameters = DecideSpec::stream_parameters();
+  for (const Parameter& parameter : parameters) {
+    if (parameter.name == "sink_tokens") {
+      spec.stream.set(parameter, {static_cast<std::int64_t>(parameter.maximum), "", false});
+    }
+  }
+  spec.grouping = Chosen<Grouping>::by_name("whole");
+  spec.scoring = Chosen<Scoring>::by_name("all");
+  spec.selection = Chosen<Selection>::by_name("everything");
+  spec.retention = Chosen<Retention>::by_name("all");
+  return spec;
+}
+
+}  // namespace
+
+std::span<const Parameter> DecideSpec::stream_parameters() {
+  static const std::array kParameters{
+      choice_parameter("heads", {"kv_head", "layer"}, "kv_head",
+                       "a stream is one KV head, or all KV heads of a layer jointly"),
+      choice_parameter(
+          "query", {"current", "look_ahead"}, "current",
+          "the query that scores: the step's own, or the one predicted a layer before; "
+          "attention always takes the true one"),
+      integer_parameter("sink_tokens", "tokens", 0, kTokenRange,
+                        "first tokens, which stay in memory and are always attended to"),
+      integer_parameter("recent_tokens", "tokens", 0, kTokenRange,
+                        "last tokens, which are in memory; a token is grouped when it leaves them"),
+      flag_parameter("attend_buffered", true,
+                     "attend to all tokens in memory; false: only to sinks among them"),
+      integer_parameter("window_queries", "queries", 0, kTokenRange,
+                        "of the prompt's last queries, how many log the groups that they would "
+                        "select: layouts by co-retrieval need them"),
+      integer_parameter("dense_layers", "layers", 0, {0, 10000},
+                        "the model's first layers, which are attended to whole, in memory"),
+  };
+  return kParameters;
+}
+
+DecideSpec DecideSpec::parse(const ConfigNode& system) {
+  DecideSpec spec;
+  spec.stream = system.has("stream") ? parse_arguments(system.at("stream"), stream_parameters())
+                                     : Arguments::defaults(stream_parameters(), system.place());
+  spec.grouping = Chosen<Grouping>::parse(system.at("grouping"));
+  spec.scoring = Chosen<Scoring>::parse(system.at("scoring"));
+  spec.selection = Chosen<Selection>::parse(system.at("selection"));
+  spec.precision = parse_or<Precision>(system, "fp16");
+  spec.retention = parse_or<Retention>(system, "all");
+  return spec;
+}
+
+std::string DecideSpec::resolved() const {
+  nlohmann::json object;
+  object["stream"] = to_json(stream);
+  add_part(object, grouping);
+  add_part(object, scoring);
+  add_part(object, selection);
+  add_part(object, precision);
+  add_part(object, retention);
+  return object.dump();
+}
+
+LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
+                         const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
+                         const TokenFeatureSource* features, double layer_ratio)
+    : shape_(shape),
+      dense_(shape.layer < spec.stream.integer("dense_layers")),
+      look_ahead_(spec.stream.text("query") == "look_ahead"),
+      attention_(static_cast<std::size_t>(shape.query_heads)) {
+  const DecideSpec used = dense_ ? dense_spec(spec) : spec;
+  const bool joint = used.stream.text("heads") == "layer";
+  const std::int64_t heads = joint ? shape.kv_heads : 1;
+  const std::uint64_t layer_seed = Random::derive(seed, static_cast<std::uint64_t>(shape.layer));
+  for (std::int64_t first = 0; first < shape.kv_heads; first += heads) {
+    const StreamShape stream{.layer = shape.layer,
+                             .first_kv_head = first,
+                             .kv_heads = heads,
+                             .queries_per_kv_head = shape.query_heads / shape.kv_heads,
+                             .head_dim = shape.head_dim,
+                             .softmax_scale = shape.softmax_scale};
+    streams_.push_back(std::make_unique<StreamPolicy>(
+        used, stream, shape, adapters,
+        Random::derive(layer_seed, static_cast<std::uint64_t>(first)), record_tokens, features,
+        layer_ratio));
+  }
+}
+
+LayerPolicy::~LayerPolicy() = default;
+LayerPolicy::LayerPolicy(LayerPolicy&&) noexcept = default;
+
+void LayerPolicy::take_prompt(const Entries& entries, const QueryWindow& window) {
+  assert(entries.keys.tokens == shape_.prompt_tokens);
+  for (const auto& stream : streams_) {
+    const StreamShape& shape = stream->shape();
+    stream->take_prompt(
+        entries.select_heads(shape.first_kv_head, shape.kv_heads),
+        window.select_heads(shape.first_kv_head * shape.queries_per_kv_head, shape.query_heads()),
+        entries);
+  }
+}
+
+std::span<const HeadAttention> LayerPolicy::attend(const Entries& entries, QueryRows queries,
+                                                   QueryRows look_ahead) {
+  if (look_ahead_ && look_ahead.empty()) {
+    throw UserError({"", "stream/query"}, "look_ahead, but there are no look-ahead queries",
+                    "current, or a trace with query_ahead");
+  }
+  const QueryRows scored = look_ahead_ ? look_ahead : queries;
+  for (const auto& stream : streams_) {
+    const StreamShape& shape = stream->shape();
+    const auto first = static_cast<std::size_t>(shape.first_kv_head * shape.queries_per_kv_head);
+    const auto count = static_cast<std::size_t>(shape.query_heads());
+    const auto dim = static_cast<std::size_t>(shape.head_dim);
+    stream->attend(entries.select_heads(shape.first_kv_head, shape.kv_heads),
+                   queries.subspan(first * dim, count * dim),
+                   scored.subspan(first * dim, count * dim),
+                   std::span(attention_).subspan(first, count));
+  }
+  return attention_;
+}
+
+void LayerPolicy::take(const Entries& entries) {
+  for (const auto& stream : streams_) {
+    const StreamShape& shape = stream->shape();
+    stream->take(entries.select_heads(shape.first_kv_head, shape.kv_heads));
+  }
+}
+
+bool LayerPolicy::dense() const {
+  return dense_;
+}
+
+std::vector<EntryFormat> LayerPolicy::formats() const {
+  return streams_.front()->formats();
+}
+
+LayerLog LayerPolicy::finish() && {
+  LayerLog log;
+  log.layer = shape_.layer;
+  log.dense = dense_;
+  for (const auto& stream : streams_) log.streams.push_back(std::move(*stream).finish());
+  return log;
+}
+
+}  // namespace kvreplay

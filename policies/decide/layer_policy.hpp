@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policies/decide/grouping/grouping.hpp"
+#include "policies/decide/log/access_log.hpp"
+#include "policies/decide/precision/precision.hpp"
+#include "policies/decide/retention/retention.hpp"
+#include "policies/decide/scoring/scoring.hpp"
+#include "policies/decide/selection/selection.hpp"
+
+namespace kvreplay {
+
+/// The stage-1 half of a system: its parts, and how a stream is cut and what it always keeps.
+struct DecideSpec {
+  /// Parameters of the "stream" member of a system's JSON.
+  [[nodiscard]] static std::span<const Parameter> stream_parameters();
+  /// From a system's JSON object (members stream, grouping, scoring, selection, precision,
+  /// retention; the others are not looked at).
+  [[nodiscard]] static DecideSpec parse(const ConfigNode& system);
+
+  Arguments stream;
+  Chosen<Grouping> grouping;
+  Chosen<Scoring> scoring;
+  Chosen<Selection> selection;
+  Chosen<Precision> precision;
+  Chosen<Retention> retention;
+
+  /// Resolved parts and arguments as canonical JSON: what a content hash takes.
+  [[nodiscard]] std::string resolved() const;
+};
+
+struct LayerShape {
+  std::int64_t layer = 0;
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  float softmax_scale = 0;
+  std::int64_t prompt_tokens = 0;
+  std::int64_t max_tokens = 0;
+  std::int64_t sliding_window = 0;  ///< attention sees the last so many tokens; 0 = all
+  Rope rope{};
+};
+
+/// What one query head attends to at a step, and what comes of it.
+struct HeadAttention {
+  std::vector<Token> tokens;   ///< ascending; the last one is the step's own token
+  std::vector<float> weights;  ///< softmax over `tokens`
+  std::vector<float> output;   ///< [head_dim]
+};
+
+class StreamPolicy;
+
+/// One layer under one system, driven step by step: by a recording in replay, by a running model in
+/// the closed loop. All entries are given as [kv_heads, tokens so far, head_dim]. The index is
+/// built from the entries as they arrive; attention reads them as they are stored.
+///
+///   take_prompt(entries of the prompt)
+///   for each step, at position n = tokens so far:
+///     attend(entries up to and with n, queries of n)    selects among earlier tokens, attends
+///     take(entries up to and with n)                    the index takes token n
+class LayerPolicy {
+ public:
+  /// `features` and `layer_ratio`: what Precision::Context and Retention::Context say of them.
+  LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const AdapterSource* adapters,
+              std::uint64_t seed, bool record_tokens, const TokenFeatureSource* features = nullptr,
+              double layer_ratio = 1);
+  ~LayerPolicy();
+  LayerPolicy(LayerPolicy&&) noexcept;
+
+  void take_prompt(const Entries& entries, const QueryWindow& window);
+  /// queries and look_ahead: [query_heads, head_dim]; look_ahead is empty where there is none (then
+  /// a system that asks for it is a UserError). One HeadAttention a query head; valid until the
+  /// next call.
+  [[nodiscard]] std::span<const HeadAttention> attend(const Entries& entries, QueryRows queries,
+                                                      QueryRows look_ahead);
+  void take(const Entries& entries);
+
+  [[nodiscard]] bool dense() const;
+  [[nodiscard]] std::vector<EntryFormat> formats() const;
+  /// The log of all that was done. Ends the policy.
+  [[nodiscard]] LayerLog finish() &&;
+
+ private:
+  LayerShape shape_;
+  bool dense_;
+  bool look_ahead_;
+  std::vector<std::unique_ptr<StreamPolicy>> streams_;
+  std::vector<HeadAttention> attention_;
+};
+
+}  // namespace kvreplay

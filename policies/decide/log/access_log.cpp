@@ -1,0 +1,268 @@
+#include "policies/decide/log/access_log.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "base/hdf5/hdf5_file.hpp"
+#include "base/output_file.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr const char* kFormat = "kvaccess";
+constexpr std::int64_t kVersion = 1;
+
+std::string layer_path(std::int64_t layer) {
+  return "/layer/" + std::string(layer < 10 ? "0" : "") + std::to_string(layer);
+}
+
+/// The one list of a stream's data sets: visit(name, vector) for each.
+template <typename Log, typename Visit>
+void for_stream_data(Log& log, Visit&& visit) {
+  visit("event_begin", log.event_begin);
+  visit("event_kind", log.event_kind);
+  visit("event_group", log.event_group);
+  visit("event_other", log.event_other);
+  visit("event_token_begin", log.event_token_begin);
+  visit("event_tokens", log.event_tokens);
+  visit("window_begin", log.window_begin);
+  visit("window_asked", log.window_asked);
+  visit("asked_begin", log.asked_begin);
+  visit("asked", log.asked);
+  visit("pick_begin", log.pick_begin);
+  visit("picked", log.picked);
+  visit("last_tokens", log.last_tokens);
+  visit("attended_count", log.attended_count);
+  visit("attended_begin", log.attended_begin);
+  visit("attended", log.attended);
+  visit("buffered_tokens", log.buffered_tokens);
+  visit("held_bytes", log.held_bytes);
+  visit("score_bytes", log.score_bytes);
+  visit("score_flops", log.score_flops);
+}
+
+template <typename Log, typename Visit>
+void for_quality_data(Log& quality, Visit&& visit) {
+  visit("recall", quality.recall);
+  visit("attention_mass", quality.attention_mass);
+  visit("best_attention_mass", quality.best_attention_mass);
+  visit("output_error", quality.output_error);
+}
+
+template <typename T>
+void write(Hdf5File& file, const std::string& path, const std::vector<T>& values) {
+  file.write_vector(path, values);
+}
+void write(Hdf5File& file, const std::string& path, const std::vector<EventKind>& kinds) {
+  std::vector<std::uint8_t> codes;
+  for (const EventKind kind : kinds) codes.push_back(static_cast<std::uint8_t>(kind));
+  file.write_vector(path, codes);
+}
+
+template <typename T>
+void read(const Hdf5File& file, const std::string& path, std::vector<T>& values) {
+  values = file.read_vector<T>(path);
+}
+void read(const Hdf5File& file, const std::string& path, std::vector<EventKind>& kinds) {
+  kinds.clear();
+  for (const std::uint8_t code : file.read_vector<std::uint8_t>(path)) {
+    if (code > static_cast<std::uint8_t>(EventKind::kReencoded)) {
+      throw UserError(file.place(path), "found event kind " + std::to_string(code), "0 to 8");
+    }
+    kinds.push_back(static_cast<EventKind>(code));
+  }
+}
+
+std::string to_text(const std::vector<EntryFormat>& formats) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const EntryFormat& format : formats) {
+    list.push_back({{"name", format.name},
+                    {"bits_per_element", format.bits_per_element},
+                    {"overhead_bits_per_head", format.overhead_bits_per_head}});
+  }
+  return list.dump();
+}
+
+std::vector<EntryFormat> formats_from(const std::string& text, const Place& place) {
+  std::vector<EntryFormat> formats;
+  try {
+    for (const nlohmann::json& format : nlohmann::json::parse(text)) {
+      formats.push_back(
+          {format.at("name"), format.at("bits_per_element"), format.at("overhead_bits_per_head")});
+    }
+  } catch (const nlohmann::json::exception&) {
+    throw UserError(place, "attribute formats is no list of formats",
+                    "JSON as written by kvreplay");
+  }
+  return formats;
+}
+
+/// The begins of a ragged array: `items` + 1 of them, from 0 to the number of elements, rising.
+void check_begins(const Hdf5File& file, const std::string& path,
+                  const std::vector<std::int64_t>& begins, std::int64_t items,
+                  std::size_t elements) {
+  const bool rises = std::is_sorted(begins.begin(), begins.end());
+  if (std::ssize(begins) != items + 1 || begins.front() != 0 || !rises ||
+      begins.back() != static_cast<std::int64_t>(elements)) {
+    throw UserError(
+        file.place(path), "does not fit the array that it divides",
+        std::to_string(items + 1) + " rising numbers from 0 to " + std::to_string(elements));
+  }
+}
+
+void check_size(const Hdf5File& file, const std::string& path, std::size_t found,
+                std::int64_t expected) {
+  if (static_cast<std::int64_t>(found) != expected) {
+    throw UserError(file.place(path), "found " + std::to_string(found) + " values",
+                    std::to_string(expected));
+  }
+}
+
+void check_stream(const Hdf5File& file, const std::string& path, const StreamLog& log,
+                  std::int64_t steps) {
+  const auto begins = [&](const char* name, const std::vector<std::int64_t>& values,
+                          std::int64_t items, std::size_t elements) {
+    check_begins(file, path + name, values, items, elements);
+  };
+  const auto events = std::ssize(log.event_kind);
+  begins("event_begin", log.event_begin, steps + 1, log.event_kind.size());
+  begins("event_token_begin", log.event_token_begin, events, log.event_tokens.size());
+  begins("window_begin", log.window_begin,
+         std::max<std::int64_t>(std::ssize(log.window_begin) - 1, 0), log.window_asked.size());
+  begins("asked_begin", log.asked_begin, steps, log.asked.size());
+  begins("pick_begin", log.pick_begin, steps * log.rows, log.picked.size());
+  if (!log.attended_begin.empty()) {
+    begins("attended_begin", log.attended_begin, steps * log.query_heads, log.attended.size());
+  }
+  const auto size = [&](const char* name, std::size_t found, std::int64_t expected) {
+    check_size(file, path + name, found, expected);
+  };
+  size("event_group", log.event_group.size(), events);
+  size("event_other", log.event_other.size(), events);
+  size("last_tokens", log.last_tokens.size(), steps * log.rows);
+  size("attended_count", log.attended_count.size(), steps * log.query_heads);
+  size("buffered_tokens", log.buffered_tokens.size(), steps);
+  size("held_bytes", log.held_bytes.size(), steps);
+  size("score_bytes", log.score_bytes.size(), steps);
+  size("score_flops", log.score_flops.size(), steps);
+}
+
+void write_layer(Hdf5File& file, const LayerLog& layer, const AccessLog& log) {
+  const std::string path = layer_path(layer.layer);
+  file.create_group(path);
+  file.write_integer_attribute(path, "dense", layer.dense ? 1 : 0);
+  file.write_integer_attribute(path, "streams", std::ssize(layer.streams));
+  for (std::size_t i = 0; i < layer.streams.size(); ++i) {
+    const StreamLog& stream = layer.streams[i];
+    const std::string folder = path + "/stream/" + std::to_string(i);
+    file.create_group(folder);
+    file.write_integer_attribute(folder, "first_kv_head", stream.first_kv_head);
+    file.write_integer_attribute(folder, "kv_heads", stream.kv_heads);
+    file.write_integer_attribute(folder, "query_heads", stream.query_heads);
+    file.write_integer_attribute(folder, "rows", stream.rows);
+    for_stream_data(stream, [&](const char* name, const auto& values) {
+      write(file, folder + "/" + name, values);
+    });
+  }
+  const std::int64_t shape[] = {log.steps, log.query_heads};
+  for_quality_data(layer.quality, [&](const char* name, const std::vector<float>& values) {
+    file.write_array(path + "/quality/" + name, shape, values);
+  });
+}
+
+LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& log) {
+  const std::string path = layer_path(number);
+  LayerLog layer;
+  layer.layer = number;
+  layer.dense = file.integer_attribute(path, "dense") != 0;
+  const std::int64_t streams = file.integer_attribute(path, "streams");
+  for (std::int64_t i = 0; i < streams; ++i) {
+    const std::string folder = path + "/stream/" + std::to_string(i);
+    StreamLog stream;
+    stream.first_kv_head = file.integer_attribute(folder, "first_kv_head");
+    stream.kv_heads = file.integer_attribute(folder, "kv_heads");
+    stream.query_heads = file.integer_attribute(folder, "query_heads");
+    stream.rows = file.integer_attribute(folder, "rows");
+    for_stream_data(
+        stream, [&](const char* name, auto& values) { read(file, folder + "/" + name, values); });
+    check_stream(file, folder + "/", stream, log.steps);
+    layer.streams.push_back(std::move(stream));
+  }
+  for_quality_data(layer.quality, [&](const char* name, std::vector<float>& values) {
+    const std::string data = path + "/quality/" + name;
+    values = file.read_vector<float>(data);
+    check_size(file, data, values.size(), log.steps * log.query_heads);
+  });
+  return layer;
+}
+
+}  // namespace
+
+std::span<const GroupId> StreamLog::asked_at(std::int64_t step) const {
+  const auto begin = static_cast<std::size_t>(asked_begin[static_cast<std::size_t>(step)]);
+  const auto end = static_cast<std::size_t>(asked_begin[static_cast<std::size_t>(step) + 1]);
+  return std::span(asked).subspan(begin, end - begin);
+}
+
+void StreamLog::add(const GroupEvent& event) {
+  event_kind.push_back(event.kind);
+  event_group.push_back(event.group);
+  event_other.push_back(event.other);
+  event_tokens.insert(event_tokens.end(), event.tokens.begin(), event.tokens.end());
+  event_token_begin.push_back(std::ssize(event_tokens));
+}
+
+GroupEvent StreamLog::event(std::int64_t index) const {
+  const auto i = static_cast<std::size_t>(index);
+  const auto begin = static_cast<std::size_t>(event_token_begin[i]);
+  const auto end = static_cast<std::size_t>(event_token_begin[i + 1]);
+  return {event_kind[i], event_group[i], event_other[i],
+          std::span(event_tokens).subspan(begin, end - begin)};
+}
+
+void write_access_log(const AccessLog& log, const std::string& path) {
+  OutputFile output(path);
+  Hdf5File file = Hdf5File::create(output.temporary_path(), path);
+  file.write_text_attribute("/", "format", kFormat);
+  file.write_integer_attribute("/", "format_version", kVersion);
+  file.write_text_attribute("/", "trace_sha256", log.trace_hash);
+  file.write_text_attribute("/", "system", log.system);
+  file.write_text_attribute("/", "decide_config", log.decide_config);
+  file.write_text_attribute("/", "formats", to_text(log.formats));
+  file.write_integer_attribute("/", "query_heads", log.query_heads);
+  file.write_integer_attribute("/", "kv_heads", log.kv_heads);
+  file.write_integer_attribute("/", "head_dim", log.head_dim);
+  file.write_integer_attribute("/", "prompt_tokens", log.prompt_tokens);
+  file.write_integer_attribute("/", "steps", log.steps);
+  std::vector<std::int64_t> layers;
+  for (const LayerLog& layer : log.layers) layers.push_back(layer.layer);
+  file.write_integers_attribute("/", "layers", layers);
+  for (const LayerLog& layer : log.layers) write_layer(file, layer, log);
+  file.close();
+  output.commit();
+}
+
+AccessLog read_access_log(const std::string& path) {
+  const Hdf5File file = Hdf5File::open(path);
+  const std::string format = file.text_attribute("/", "format");
+  const std::int64_t version = file.integer_attribute("/", "format_version");
+  if (format != kFormat || version != kVersion) {
+    throw UserError(file.place("/"), "found format " + format + " " + std::to_string(version),
+                    std::string(kFormat) + " " + std::to_string(kVersion));
+  }
+  AccessLog log;
+  log.trace_hash = file.text_attribute("/", "trace_sha256");
+  log.system = file.text_attribute("/", "system");
+  log.decide_config = file.text_attribute("/", "decide_config");
+  log.formats = formats_from(file.text_attribute("/", "formats"), file.place("/"));
+  log.query_heads = file.integer_attribute("/", "query_heads");
+  log.kv_heads = file.integer_attribute("/", "kv_heads");
+  log.head_dim = file.integer_attribute("/", "head_dim");
+  log.prompt_tokens = file.integer_attribute("/", "prompt_tokens");
+  log.steps = file.integer_attribute("/", "steps");
+  for (const std::int64_t layer : file.integers_attribute("/", "layers")) {
+    log.layers.push_back(read_layer(file, layer, log));
+  }
+  return log;
+}
+
+}  // namespace kvreplay

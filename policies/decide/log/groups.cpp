@@ -1,0 +1,107 @@
+#include "policies/decide/log/groups.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+
+namespace kvreplay {
+
+void Groups::on_event(const GroupEvent& event) {
+  switch (event.kind) {
+    case EventKind::kCreated:
+      assert(event.group == count());
+      members_.emplace_back();
+      join(event.group, event.tokens);
+      break;
+    case EventKind::kAppended:
+      join(event.group, event.tokens);
+      break;
+    case EventKind::kSplit:
+      assert(event.other == count());
+      leave(event.group, event.tokens, Where::kUnseen);
+      members_.emplace_back();
+      join(event.other, event.tokens);
+      break;
+    case EventKind::kBuffered:
+      for (const Token token : event.tokens) {
+        if (where(token) == Where::kBuffered) continue;
+        assert(where(token) == Where::kUnseen);
+        buffered_.insert(std::upper_bound(buffered_.begin(), buffered_.end(), token), token);
+        place(token, Where::kBuffered, kNoGroup);
+      }
+      break;
+    case EventKind::kEvicted:
+      leave(event.group, event.tokens, Where::kEvicted);
+      break;
+    case EventKind::kDissolved: {
+      const std::vector<Token> tokens = members(event.group);
+      leave(event.group, tokens, Where::kUnseen);
+      on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
+      break;
+    }
+    case EventKind::kSealed:
+    case EventKind::kLoaded:
+      assert(event.group >= 0 && event.group < count());
+      break;
+    case EventKind::kReencoded:
+      break;
+  }
+}
+
+std::vector<GroupId> Groups::groups_of(std::span<const Token> tokens) const {
+  std::vector<GroupId> groups;
+  for (const Token token : tokens) {
+    const GroupId group = group_of(token);
+    if (group != kNoGroup) groups.push_back(group);
+  }
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  return groups;
+}
+
+void Groups::join(GroupId group, std::span<const Token> tokens) {
+  if (!buffered_.empty()) {
+    std::vector<Token> leaving;
+    for (const Token token : tokens) {
+      if (where(token) == Where::kBuffered) leaving.push_back(token);
+    }
+    leave(kNoGroup, leaving, Where::kUnseen);
+  }
+  std::vector<Token>& members = members_[static_cast<std::size_t>(group)];
+  live_groups_ += members.empty() && !tokens.empty() ? 1 : 0;
+  members.insert(members.end(), tokens.begin(), tokens.end());
+  for (const Token token : tokens) {
+    assert(where(token) == Where::kUnseen);
+    place(token, Where::kGrouped, group);
+  }
+  grouped_tokens_ += std::ssize(tokens);
+}
+
+void Groups::leave(GroupId group, std::span<const Token> tokens, Where to) {
+  if (tokens.empty()) return;
+  for (const Token token : tokens) {
+    assert(group == kNoGroup ? where(token) == Where::kBuffered : group_of(token) == group);
+    place(token, to, kNoGroup);
+  }
+  const auto left = [&](Token token) { return where(token) == to; };
+  if (group == kNoGroup) {
+    std::erase_if(buffered_, left);
+  } else {
+    std::vector<Token>& members = members_[static_cast<std::size_t>(group)];
+    std::erase_if(members, left);
+    grouped_tokens_ -= std::ssize(tokens);
+    live_groups_ -= members.empty() ? 1 : 0;
+  }
+}
+
+void Groups::place(Token token, Where where, GroupId group) {
+  const auto index = static_cast<std::size_t>(token);
+  if (index >= where_.size()) {
+    where_.resize(index + 1, Where::kUnseen);
+    group_of_.resize(index + 1, kNoGroup);
+  }
+  where_[index] = where;
+  group_of_[index] = group;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/half.hpp"
+
+namespace kvreplay {
+
+/// Position of a token in its sequence.
+using Token = std::int32_t;
+
+/// The shape of a stream: the sequence of entries that one index manages. A stream is one KV head
+/// of one layer, or all KV heads of a layer where a system keeps them jointly.
+struct StreamShape {
+  std::int64_t layer = 0;  ///< the model's layer number
+  std::int64_t first_kv_head = 0;
+  std::int64_t kv_heads = 1;  ///< KV heads in the stream
+  std::int64_t queries_per_kv_head = 1;
+  std::int64_t head_dim = 0;
+  float softmax_scale = 0;  ///< usually 1 / sqrt(head_dim)
+
+  [[nodiscard]] std::int64_t query_heads() const { return kv_heads * queries_per_kv_head; }
+  /// The KV head, counted within the stream, that a query head of the stream reads.
+  [[nodiscard]] std::int64_t kv_head_of(std::int64_t query_head) const {
+    return query_head / queries_per_kv_head;
+  }
+};
+
+/// What a stream holds: keys and values [kv_heads, tokens so far, head_dim]. Tokens beyond are the
+/// future and are not in the view.
+struct Entries {
+  HalfTensor keys;
+  HalfTensor values;
+
+  [[nodiscard]] Entries first_tokens(std::int64_t end) const {
+    return {keys.first_tokens(end), values.first_tokens(end)};
+  }
+  [[nodiscard]] Entries select_heads(std::int64_t begin, std::int64_t count) const {
+    return {keys.select_heads(begin, count), values.select_heads(begin, count)};
+  }
+};
+
+/// Queries of one position, [query heads, head_dim] row-major.
+using QueryRows = std::span<const float>;
+
+/// Queries of the prompt's last positions, [query heads, positions, head_dim]: what retention at
+/// prefill, co-retrieval counts and outlier rules may look at.
+struct QueryWindow {
+  HalfTensor queries;
+  std::int64_t start = 0;  ///< position of the first; the last is the prompt's last token
+
+  [[nodiscard]] QueryWindow select_heads(std::int64_t begin, std::int64_t count) const {
+    return {queries.select_heads(begin, count), start};
+  }
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,23 @@
+#include "policies/decide/precision/precision.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Every entry as the trace holds it.
+class Fp16 final : public Precision {
+ public:
+  [[nodiscard]] std::vector<EntryFormat> formats() const override { return {{"fp16", 16, 0}}; }
+  void take(const Entries&, Token, Token, EventSink&) override {}
+  [[nodiscard]] Entries decoded(const Entries& exact) override { return exact; }
+};
+
+const Registered<Precision> kFp16({
+    .name = "fp16",
+    .help = "every entry in half precision, as recorded",
+    .source = "the usual format of a key-value cache",
+    .parameters = {},
+    .make = [](const Arguments&, const Precision::Context&) { return std::make_unique<Fp16>(); },
+});
+
+}  // namespace
+}  // namespace kvreplay

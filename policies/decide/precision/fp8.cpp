@@ -1,0 +1,53 @@
+#include "policies/decide/precision/support/decoded_store.hpp"
+#include "policies/kernels/quantise.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Key and value rows in FP8 E4M3, each with a scale of its own or with none.
+class Fp8 final : public Precision {
+ public:
+  Fp8(bool scaled, const Context& context) : scaled_(scaled), store_(context) {}
+
+  [[nodiscard]] std::vector<EntryFormat> formats() const override {
+    return {{"fp8", 8, scaled_ ? 64.0 : 0.0}};
+  }
+
+  void take(const Entries& exact, Token begin, Token end, EventSink&) override {
+    store_.put(exact, begin, end);
+    for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
+      for (Token token = begin; token < end; ++token) {
+        round_trip(store_.key(head, token));
+        round_trip(store_.value(head, token));
+      }
+    }
+  }
+
+  [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
+
+ private:
+  void round_trip(Half* row) const {
+    const float scale = scaled_ ? kernels::fp8_scale(row, store_.dim()) : 1.0f;
+    kernels::fp8_round_trip(row, store_.dim(), scale, row);
+  }
+
+  bool scaled_;
+  DecodedStore store_;
+};
+
+const Registered<Precision> kFp8({
+    .name = "fp8",
+    .help = "FP8 E4M3; by default a 4-byte scale for each KV head's key and for its value",
+    .source = "ARKV, FP8 cache: largest magnitude on 448; the scale a KV head is ours. DynaKV "
+              "evaluates FP8 entries of 2 x head_dim bytes: scale none",
+    .parameters = {choice_parameter(
+        "scale", {"token", "none"}, "token",
+        "one scale a token, KV head and vector, or a plain conversion")},
+    .make =
+        [](const Arguments& arguments, const Precision::Context& context) {
+          return std::make_unique<Fp8>(arguments.text("scale") == "token", context);
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,63 @@
+#include <filesystem>
+
+#include "policies/decide/precision/support/controller.hpp"
+#include "policies/decide/precision/support/token_widths.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Each token at the width that the trained controller gives it.
+class LearnedWidth final : public Precision {
+ public:
+  LearnedWidth(Controller controller, const Context& context)
+      : features_(required_features(context)),
+        controller_(std::move(controller)),
+        widths_(controller_.group_channels, context) {}
+
+  [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
+
+  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+    std::vector<int> classes;
+    for (Token token = begin; token < end; ++token) {
+      classes.push_back(controller_.choose(features_.rows[static_cast<std::size_t>(token)]));
+    }
+    widths_.take(exact, begin, classes, events);
+  }
+
+  [[nodiscard]] Entries decoded(const Entries& exact) override { return widths_.decoded(exact); }
+
+ private:
+  const TokenFeatures& features_;
+  Controller controller_;
+  TokenWidths widths_;
+};
+
+/// A relative name is looked up beside the config that holds it.
+std::string beside_config(const std::string& file, const Place& place) {
+  return (std::filesystem::path(place.file).parent_path() / file).string();
+}
+
+std::unique_ptr<Precision> make_learned(const Arguments& arguments,
+                                        const Precision::Context& context) {
+  Controller controller =
+      Controller::load(beside_config(arguments.text("file"), arguments.place("file")));
+  if (context.shape.head_dim % controller.group_channels != 0) {
+    throw UserError(
+        arguments.place("file"),
+        "a controller for groups of " + std::to_string(controller.group_channels) + " channels",
+        "one whose groups divide the head dimension " + std::to_string(context.shape.head_dim));
+  }
+  return std::make_unique<LearnedWidth>(std::move(controller), context);
+}
+
+const Registered<Precision> kController({
+    .name = "controller",
+    .help = "2, 4, 8 or 16 bits a token, as a trained controller says from the token's features",
+    .source = "Don't Waste Bits, Eq. 14-28; labels, costs and the quantiser are not stated: ours",
+    .parameters = {text_parameter("file", std::nullopt,
+                                  "the controller (JSON), relative to the config that names it")},
+    .make = make_learned,
+});
+
+}  // namespace
+}  // namespace kvreplay

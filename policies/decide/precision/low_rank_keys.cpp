@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+#include "policies/decide/directions.hpp"
+#include "policies/decide/precision/support/decoded_store.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The format of entries stored whole; format 0, in which tokens begin, has the value alone.
+constexpr std::int32_t kWhole = 1;
+
+struct LowRankSettings {
+  std::int64_t rank = 0;  ///< 0 = by rank_share
+  double rank_share = 0;
+  bool before_rope = false;
+};
+
+/// The prompt's keys of all KV heads of the layer, side by side, as the product of two factors of a
+/// small rank, which stay in memory: of a grouped token of the prompt only the value is stored, and
+/// its key is rebuilt. All other entries are stored whole.
+class LowRankKeys final : public Precision {
+ public:
+  LowRankKeys(const LowRankSettings& settings, const Context& context)
+      : settings_(settings), shape_(context.shape), rope_(context.rope), store_(context) {}
+
+  [[nodiscard]] std::vector<EntryFormat> formats() const override {
+    // 16 bits for each element of the value alone are 8 for each of key and value.
+    return {{"value fp16, key rebuilt", 8, 0}, {"fp16", 16, 0}};
+  }
+
+  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+    store_.put(exact, begin, end);
+    if (begin == 0) return;  // the prompt: see after_prompt
+    for (Token token = begin; token < end; ++token) reencode({&token, 1}, events);
+  }
+
+  void after_prompt(const Entries& layer, const Groups& groups, EventSink& events) override {
+    const HalfTensor& keys = layer.keys;
+    const std::int64_t width = keys.heads * keys.dim;
+    rank_ = settings_.rank;
+    if (rank_ == 0) {
+      rank_ = static_cast<std::int64_t>(settings_.rank_share * static_cast<double>(width));
+    }
+    rank_ = std::clamp<std::int64_t>(rank_, 1, width);
+
+    Directions directions(width);
+    std::vector<float> flat(static_cast<std::size_t>(width));
+    for (Token token = 0; token < keys.tokens; ++token) {
+      load(keys, token, flat);
+      directions.add(flat);
+    }
+    const std::vector<float> basis = directions.leading(rank_);
+    std::vector<Token> whole;
+    for (Token token = 0; token < keys.tokens; ++token) {
+      if (groups.where(token) == Groups::Where::kGrouped) {
+        load(keys, token, flat);
+        rebuild(flat, basis, token);
+      } else {
+        whole.push_back(token);
+      }
+    }
+    reencode(whole, events);
+    // This stream's share of the factors: [tokens, rank] of all heads, [rank, head_dim] of its own.
+    held_bytes_ = 2 * rank_ *
+                  (keys.tokens * shape_.kv_heads / keys.heads + shape_.kv_heads * shape_.head_dim);
+  }
+
+  [[nodiscard]] std::int64_t held_bytes() const override { return held_bytes_; }
+  [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
+
+ private:
+  static void reencode(std::span<const Token> tokens, EventSink& events) {
+    if (tokens.empty()) return;
+    events.on_event({EventKind::kReencoded, kNoGroup, kWhole, tokens});
+  }
+
+  /// A token's keys of all heads, as they are factorised.
+  void load(const HalfTensor& keys, Token token, std::span<float> flat) const {
+    for (std::int64_t head = 0; head < keys.heads; ++head) {
+      float* const key = flat.data() + head * keys.dim;
+      kernels::to_float(keys.row(head, token), key, keys.dim);
+      if (settings_.before_rope) rope_.rotate(key, keys.dim, -token);
+    }
+  }
+
+  /// Projects the keys of all heads onto the basis, and stores what this stream's heads get back.
+  void rebuild(std::span<const float> flat, const std::vector<float>& basis, Token token) {
+    const std::int64_t width = std::ssize(flat);
+    std::vector<float> factors(static_cast<std::size_t>(rank_));
+    kernels::score(flat.data(), 1, basis.data(), rank_, width, factors.data(), rank_);
+    std::vector<float> key(static_cast<std::size_t>(shape_.head_dim));
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      std::fill(key.begin(), key.end(), 0.0F);
+      const std::int64_t first = (shape_.first_kv_head + head) * shape_.head_dim;
+      for (std::int64_t r = 0; r < rank_; ++r) {
+        const float factor = factors[static_cast<std::size_t>(r)];
+        const float* const row = basis.data() + r * width + first;
+        for (std::size_t i = 0; i < key.size(); ++i) key[i] += factor * row[i];
+      }
+      if (settings_.before_rope) rope_.rotate(key.data(), shape_.head_dim, token);
+      kernels::to_half(key.data(), store_.key(head, token), shape_.head_dim);
+    }
+  }
+
+  LowRankSettings settings_;
+  StreamShape shape_;
+  Rope rope_;
+  DecodedStore store_;
+  std::int64_t rank_ = 0;
+  std::int64_t held_bytes_ = 0;
+};
+
+const Registered<Precision> kLowRankKeys({
+    .name = "low_rank_keys",
+    .help = "the prompt's grouped keys rebuilt from factors in memory: only values are fetched",
+    .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
+    .parameters =
+        {integer_parameter("rank", "", 0, {0, 65536},
+                           "of the keys of all KV heads jointly; 0 = by rank_share"),
+         real_parameter("rank_share", "", 0.15625, {0, 1},
+                        "rank as a share of kv_heads * head_dim: 160 of 1024 in ShadowKV"),
+         choice_parameter("keys", {"pre_rope", "post_rope"}, "pre_rope",
+                          "what is factorised; pre_rope needs a plain RoPE, which is undone and "
+                          "done again")},
+    .make =
+        [](const Arguments& arguments, const Precision::Context& context) {
+          const bool before_rope = arguments.text("keys") == "pre_rope";
+          if (before_rope && context.rope.theta <= 0) {
+            throw UserError(arguments.place("keys"),
+                            "pre_rope, but the recording's RoPE is scaled or not known",
+                            "post_rope, or a trace with rope_scaling none");
+          }
+          return std::make_unique<LowRankKeys>(
+              LowRankSettings{.rank = arguments.integer("rank"),
+                              .rank_share = arguments.real("rank_share"),
+                              .before_rope = before_rope},
+              context);
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

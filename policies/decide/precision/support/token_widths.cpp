@@ -1,0 +1,54 @@
+#include "policies/decide/precision/support/token_widths.hpp"
+
+#include "policies/decide/precision/support/channel_groups.hpp"
+
+namespace kvreplay {
+
+double stored_bits(int width_class, std::int64_t group) {
+  return width_class == kFullWidth
+             ? 16
+             : channel_group_format(kWidths[static_cast<std::size_t>(width_class)], group)
+                   .bits_per_element;
+}
+
+TokenWidths::TokenWidths(std::int64_t group, const Precision::Context& context)
+    : group_(group), store_(context) {}
+
+std::vector<EntryFormat> TokenWidths::formats() const {
+  std::vector<EntryFormat> formats{{"fp16", 16, 0}};
+  for (int c = kFullWidth - 1; c >= 0; --c) {
+    formats.push_back(channel_group_format(kWidths[static_cast<std::size_t>(c)], group_));
+  }
+  return formats;
+}
+
+void TokenWidths::take(const Entries& exact, Token begin, std::span<const int> classes,
+                       EventSink& events) {
+  store_.put(exact, begin, begin + static_cast<Token>(classes.size()));
+  std::vector<Token> tokens;
+  for (int c = 0; c < kFullWidth; ++c) {
+    tokens.clear();
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+      if (classes[i] == c) tokens.push_back(begin + static_cast<Token>(i));
+    }
+    if (tokens.empty()) continue;
+    const int bits = kWidths[static_cast<std::size_t>(c)];
+    for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
+      for (const Token token : tokens) {
+        round_trip_channel_groups(store_.key(head, token), store_.dim(), group_, bits);
+        round_trip_channel_groups(store_.value(head, token), store_.dim(), group_, bits);
+      }
+    }
+    events.on_event({EventKind::kReencoded, kNoGroup, kFullWidth - c, tokens});
+  }
+}
+
+const TokenFeatures& required_features(const Precision::Context& context) {
+  if (context.features == nullptr) {
+    throw UserError(
+        "a width a token needs the model's token statistics, which this sequence lacks");
+  }
+  return context.features->features();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/decide/layer_policy.hpp"
+
+namespace kvreplay {
+
+/// Full attention of one step at one layer: the reference that every system is measured against.
+/// The buffers are kept from step to step.
+class ExactStep {
+ public:
+  /// `entries` reach up to and with the step's own token n; queries: [query_heads, head_dim].
+  /// Tokens that a sliding window hides have no part in it.
+  void compute(const LayerShape& shape, const Entries& entries, QueryRows queries);
+
+  /// Whether every logit and output is a number: false tells of NaN or infinity in the vectors.
+  [[nodiscard]] bool finite() const;
+
+  /// The first token that the step sees; the last one is its own.
+  [[nodiscard]] Token first_token() const { return tokens_.front(); }
+  [[nodiscard]] std::int64_t token_count() const { return std::ssize(tokens_); }
+  /// Unscaled q . k and softmax over the tokens seen, [token_count()], from first_token() on.
+  [[nodiscard]] std::span<const float> logits(std::int64_t query_head) const;
+  [[nodiscard]] std::span<const float> probabilities(std::int64_t query_head) const;
+  [[nodiscard]] std::span<const float> output(std::int64_t query_head) const;
+
+ private:
+  std::int64_t head_dim_ = 0;
+  std::vector<Token> tokens_;
+  std::vector<float> logits_;         // [query heads, tokens seen]
+  std::vector<float> probabilities_;  // [query heads, tokens seen]
+  std::vector<float> outputs_;        // [query heads, head_dim]
+};
+
+/// Fidelity of one query head at one step (docs/metrics.md).
+struct HeadQuality {
+  float recall = 0;
+  float attention_mass = 0;
+  float best_attention_mass = 0;
+  float output_error = 0;
+};
+
+[[nodiscard]] HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
+                                  const HeadAttention& attention);
+
+}  // namespace kvreplay

@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "policies/decide/retention/retention.hpp"
+#include "policies/decide/retention/support/live_tokens.hpp"
+#include "policies/decide/retention/support/pooling.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct AtPrefillOptions {
+  std::int64_t capacity = 0;
+  std::int64_t window = 0;
+  std::int64_t kernel = 0;
+  Pool pool = Pool::kMean;
+};
+
+/// Once, when the prompt is done: keeps the tokens that its last queries attend to, and these
+/// queries' own tokens.
+class AtPrefill final : public Retention {
+ public:
+  AtPrefill(const AtPrefillOptions& options, const Context& context)
+      : options_(options),
+        prompt_tokens_(context.prompt_tokens),
+        sums_(static_cast<std::size_t>(
+            std::max<std::int64_t>(context.prompt_tokens - options.window, 0))) {}
+
+  [[nodiscard]] bool needs_attention() const override { return true; }
+
+  void on_attention(std::int64_t, Token position, std::span<const Token> tokens,
+                    std::span<const float> weights) override {
+    if (position < prompt_tokens_ - options_.window || position >= prompt_tokens_) return;
+    for (std::size_t i = 0; i < tokens.size() && tokens[i] < std::ssize(sums_); ++i) {
+      sums_[static_cast<std::size_t>(tokens[i])] += weights[i];
+    }
+  }
+
+  void after_prompt(const Groups& groups, EventSink& events) override {
+    if (prompt_tokens_ <= options_.capacity) return;
+    LiveTokens live;
+    live.start(prompt_tokens_);
+    live.keep_only(best_and_rest(pooled(sums_, options_.kernel, options_.pool),
+                                 options_.capacity - options_.window, prompt_tokens_),
+                   groups, events);
+  }
+
+ private:
+  AtPrefillOptions options_;
+  std::int64_t prompt_tokens_;
+  std::vector<float> sums_;  // of attention, by token before the window
+};
+
+std::unique_ptr<Retention> make_at_prefill(const Arguments& arguments,
+                                           const Retention::Context& context) {
+  const AtPrefillOptions options{
+      .capacity = arguments.integer("capacity_tokens"),
+      .window = arguments.integer("window_tokens"),
+      .kernel = arguments.integer("pool_tokens"),
+      .pool = arguments.text("pool") == "mean" ? Pool::kMean : Pool::kMaximum};
+  if (options.window >= options.capacity) {
+    throw UserError(arguments.place("window_tokens"), std::to_string(options.window),
+                    "less than capacity_tokens " + std::to_string(options.capacity));
+  }
+  if (options.kernel % 2 == 0) {
+    throw UserError(arguments.place("pool_tokens"), std::to_string(options.kernel),
+                    "an odd number");
+  }
+  return std::make_unique<AtPrefill>(options, context);
+}
+
+const Registered<Retention> kAtPrefill({
+    .name = "at_prefill",
+    .help = "after the prompt, what its last queries attend to stays; nothing leaves later",
+    .source = "SnapKV (Li et al., 2024), algorithm 1 and its released code. Ours: one choice a KV "
+              "head, by the sum over its query heads; the code keeps one a query head",
+    .parameters = {integer_parameter("capacity_tokens", "tokens", 2048, {2, 1e9},
+                                     "tokens of the prompt that stay, the window included"),
+                   integer_parameter("window_tokens", "tokens", 32, {1, 1e9},
+                                     "the prompt's last queries, which choose, and stay"),
+                   integer_parameter("pool_tokens", "tokens", 5, {1, 1001},
+                                     "neighbours that a score is pooled over: 5, or 7 with the "
+                                     "maximum for LongBench"),
+                   choice_parameter("pool", {"mean", "maximum"}, "mean", "how it is pooled")},
+    .make = make_at_prefill,
+});
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <numeric>
+#include <optional>
+
+#include "policies/decide/directions.hpp"
+#include "policies/decide/scoring/support/projected_keys.hpp"
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct PartialSettings {
+  double ratio = 0;
+  bool columns_of_keys_too = false;
+  std::optional<Adapter> skew;  ///< none: made from the prompt's queries
+};
+
+/// Queries and keys are turned by an orthogonal matrix that gathers what matters into few columns
+/// (the skew); of those, the columns that the prompt's queries use most stand for the whole.
+class Partial final : public ProjectedKeys {
+ public:
+  Partial(HeadRule rule, const StreamShape& shape, PartialSettings settings)
+      : ProjectedKeys(rule, shape), settings_(std::move(settings)) {}
+
+  void on_prompt(const Entries& entries, const QueryWindow& window) override {
+    if (window.queries.tokens == 0) {
+      throw UserError({"", "scoring/part"}, "partial, but the trace holds no query of the prompt",
+                      "a trace whose query_start lies before the first decode step");
+    }
+    for (std::int64_t kv = 0; kv < shape().kv_heads; ++kv) {
+      const std::vector<float> skew = skew_rows(kv, window);
+      const std::int64_t first = kv * shape().queries_per_kv_head;
+      std::vector<std::int32_t> columns =
+          top_columns(skew, window.queries.select_heads(first, shape().queries_per_kv_head));
+      if (settings_.columns_of_keys_too) {
+        const std::vector<std::int32_t> of_keys =
+            top_columns(skew, entries.keys.select_heads(kv, 1));
+        std::vector<std::int32_t> both;
+        std::set_union(columns.begin(), columns.end(), of_keys.begin(), of_keys.end(),
+                       std::back_inserter(both));
+        columns = std::move(both);
+      }
+      std::vector<float> basis;
+      for (const std::int32_t column : columns) {
+        const auto row = skew.begin() + column * shape().head_dim;
+        basis.insert(basis.end(), row, row + shape().head_dim);
+      }
+      set_basis(kv, std::move(basis));
+    }
+  }
+
+ private:
+  /// The skew matrix's columns, as rows.
+  [[nodiscard]] std::vector<float> skew_rows(std::int64_t kv, const QueryWindow& window) const {
+    const std::int64_t dim = shape().head_dim;
+    if (settings_.skew) {
+      std::vector<std::int32_t> all(static_cast<std::size_t>(dim));
+      std::iota(all.begin(), all.end(), 0);
+      return adapter_columns(*settings_.skew, shape().first_kv_head + kv, all);
+    }
+    Directions queries(dim);
+    for (std::int64_t q = 0; q < shape().queries_per_kv_head; ++q) {
+      queries.add(window.queries, kv * shape().queries_per_kv_head + q);
+    }
+    return queries.leading(dim);
+  }
+
+  /// Of the skewed rows of all heads given, the columns with the largest sums of absolute values;
+  /// ascending.
+  [[nodiscard]] std::vector<std::int32_t> top_columns(const std::vector<float>& skew,
+                                                      const HalfTensor& rows) const {
+    const std::int64_t dim = shape().head_dim;
+    std::vector<float> row(static_cast<std::size_t>(dim));
+    std::vector<float> skewed(row.size());
+    std::vector<float> sums(row.size());
+    for (std::int64_t head = 0; head < rows.heads; ++head) {
+      for (std::int64_t i = 0; i < rows.tokens; ++i) {
+        kernels::to_float(rows.row(head, i), row.data(), dim);
+        kernels::score(row.data(), 1, skew.data(), dim, dim, skewed.data(), dim);
+        for (std::size_t c = 0; c < sums.size(); ++c) sums[c] += std::abs(skewed[c]);
+      }
+    }
+    const auto kept = static_cast<std::int64_t>(settings_.ratio * static_cast<double>(dim));
+    std::vector<std::int32_t> columns(static_cast<std::size_t>(std::max<std::int64_t>(1, kept)));
+    kernels::top_k(sums.data(), dim, std::ssize(columns), columns);
+    return columns;
+  }
+
+  PartialSettings settings_;
+};
+
+const Registered<Scoring> kPartial({
+    .name = "partial",
+    .help = "logits from the few columns of skewed keys that the prompt's queries use most",
+    .source = "InfiniGen (Lee et al., OSDI 2024), sections 4.2 and 4.3, and its released code; "
+              "ours: under grouped queries the sums run over the query heads of a KV head",
+    .parameters =
+        {head_rule_parameter("per_query_head"),
+         real_parameter("ratio", "", 0.2, {0, 1}, "columns kept, as a share of the head's"),
+         choice_parameter("columns_of", {"queries", "queries_and_keys"}, "queries",
+                          "whose largest columns are kept: the queries', or the union of theirs "
+                          "and the keys'"),
+         choice_parameter("skew", {"adapter", "prompt"}, "prompt",
+                          "where the skew comes from: another text (/adapter/NN/head_skew), or, "
+                          "ours, the prompt's own last queries")},
+    .make =
+        [](const Arguments& arguments, const Scoring::Context& context) {
+          PartialSettings settings{
+              .ratio = arguments.real("ratio"),
+              .columns_of_keys_too = arguments.text("columns_of") == "queries_and_keys",
+              .skew = std::nullopt};
+          if (arguments.text("skew") == "adapter") {
+            settings.skew = head_adapter(context, "head_skew", arguments.place("skew"));
+          }
+          return std::make_unique<Partial>(head_rule_of(arguments), context.shape,
+                                           std::move(settings));
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policies/decide/scoring/scoring.hpp"
+
+namespace kvreplay {
+
+/// How the scores of a stream's query heads become rows.
+enum class HeadRule {
+  kPerQueryHead,  ///< a row for each query head
+  kMean,          ///< one row: mean of the scores
+  kMax,           ///< one row: maximum of the scores
+  kSumSoftmax,    ///< one row: sum of each head's softmax over the candidates (KVSwap, PQCache)
+  kMaxSoftmax,    ///< one row: maximum of each head's softmax over the candidates (ShadowKV)
+};
+
+/// The "heads" parameter of scoring parts.
+[[nodiscard]] Parameter head_rule_parameter(std::string default_rule);
+[[nodiscard]] HeadRule head_rule_of(const Arguments& arguments);
+
+/// Turns each query head's scores of groups, or of tokens, into rows of group scores. The buffers
+/// are kept from step to step.
+class Aggregate {
+ public:
+  Aggregate(HeadRule rule, const StreamShape& shape);
+
+  /// Room for the scores of one step, [query heads, columns] row-major; what it holds is old.
+  [[nodiscard]] std::span<float> scores(std::int64_t columns);
+
+  /// The columns are groups.
+  [[nodiscard]] Scores of_groups(const Groups& groups);
+  /// The columns are tokens; a group scores what its best member does. Tokens outside groups are no
+  /// candidates.
+  [[nodiscard]] Scores of_tokens(const Groups& groups);
+
+ private:
+  /// Applies the head rule to columns that are candidates. Returns the number of rows, which are
+  /// then the first ones of scores_.
+  std::int64_t combine_heads();
+  [[nodiscard]] std::span<float> row(std::int64_t head);
+
+  HeadRule rule_;
+  std::int64_t query_heads_;
+  float softmax_scale_;
+  std::int64_t columns_ = 0;
+  std::vector<float> scores_;
+  std::vector<std::uint8_t> candidate_;  // by column
+  std::vector<float> group_scores_;
+};
+
+}  // namespace kvreplay

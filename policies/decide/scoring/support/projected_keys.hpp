@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "policies/decide/scoring/support/aggregate.hpp"
+
+namespace kvreplay {
+
+/// Scoring by keys of a few dimensions: each KV head has a basis of its own, and q . k is
+/// approximated by the product of the two projections. The projected keys of all tokens are in
+/// memory.
+class ProjectedKeys : public Scoring {
+ public:
+  ProjectedKeys(HeadRule rule, const StreamShape& shape);
+
+  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  [[nodiscard]] Scores score(QueryRows queries, const Groups& groups, const Entries& entries) final;
+  [[nodiscard]] ScoreCost cost() const final { return cost_; }
+
+ protected:
+  [[nodiscard]] const StreamShape& shape() const { return shape_; }
+  /// `rows`: [rank, head_dim], orthonormal. Every KV head has one before the first score().
+  void set_basis(std::int64_t kv_head, std::vector<float> rows);
+
+ private:
+  struct Head {
+    std::int64_t rank = 0;
+    std::vector<float> basis;  // [rank, head_dim]
+    std::vector<float> keys;   // [tokens, rank]
+  };
+
+  void take_keys(Head& head, std::int64_t kv_head, const Entries& entries);
+  void project(const Head& head, const float* row, float* projected) const;
+
+  StreamShape shape_;
+  Aggregate aggregate_;
+  std::vector<Head> heads_;  // by KV head
+  std::vector<float> key_;
+  std::vector<float> queries_;  // [query heads of a KV head, rank]
+  ScoreCost cost_;
+};
+
+/// The layer's adapter of that name, [KV heads, head_dim, head_dim] (head_pca, head_skew). A
+/// UserError where there is none, or one of another shape.
+[[nodiscard]] Adapter head_adapter(const Scoring::Context& context, const std::string& name,
+                                   const Place& place);
+/// Columns of a KV head's matrix (its number is the layer's) as rows, [columns, head_dim].
+[[nodiscard]] std::vector<float> adapter_columns(const Adapter& adapter, std::int64_t kv_head,
+                                                 std::span<const std::int32_t> columns);
+
+}  // namespace kvreplay

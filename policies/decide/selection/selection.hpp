@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/registry.hpp"
+#include "policies/decide/log/groups.hpp"
+#include "policies/decide/scoring/scoring.hpp"
+
+namespace kvreplay {
+
+/// What one row picked: groups in the order of preference. All members of each are attended to,
+/// except of the last one, where only the first `last_tokens` members are (a trimmed group).
+struct RowSelection {
+  std::vector<GroupId> groups;
+  std::int64_t last_tokens = 0;
+
+  void clear() {
+    groups.clear();
+    last_tokens = 0;
+  }
+  /// Every member of the group.
+  void take_whole(GroupId group, const Groups& members) {
+    groups.push_back(group);
+    last_tokens = static_cast<std::int64_t>(members.members(group).size());
+  }
+};
+
+/// Role: scores into groups and tokens.
+class Selection {
+ public:
+  static constexpr std::string_view kRole = "selection";
+  struct Context {
+    StreamShape shape;
+    std::int64_t sink_tokens = 0;  ///< always kept beside what is selected
+  };
+
+  virtual ~Selection() = default;
+
+  /// Fills selected[r] for each row of the scores; `selected` has scores.rows elements, which may
+  /// hold an earlier step's picks.
+  virtual void select(const Scores& scores, const Groups& groups,
+                      std::vector<RowSelection>& selected) = 0;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <cmath>
+
+#include "policies/decide/selection/support/budget.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Each row counts the groups whose logit is within alpha of its best one. The mean count over the
+/// rows is what every row selects, best first, as far as the budget goes.
+class Threshold final : public Selection {
+ public:
+  Threshold(double alpha, const Budget& cap, const StreamShape& shape)
+      : alpha_(static_cast<float>(alpha)), softmax_scale_(shape.softmax_scale), cap_(cap) {}
+
+  void select(const Scores& scores, const Groups& groups,
+              std::vector<RowSelection>& selected) override {
+    const std::int64_t count = mean_count(scores);
+    const std::int64_t cap = cap_.tokens(groups);
+    for (std::int64_t r = 0; r < scores.rows; ++r) {
+      RowSelection& row = selected[static_cast<std::size_t>(r)];
+      row.clear();
+      std::int64_t left = cap;
+      for (const GroupId group : best_.find(scores.row(r), std::min(count, cap))) {
+        left -= std::ssize(groups.members(group));
+        if (left < 0) break;
+        row.take_whole(group, groups);
+      }
+    }
+  }
+
+ private:
+  /// Rounded down, as the released code does.
+  [[nodiscard]] std::int64_t mean_count(const Scores& scores) const {
+    if (scores.groups == 0) return 0;
+    std::int64_t count = 0;
+    for (std::int64_t r = 0; r < scores.rows; ++r) {
+      const std::span<const float> row = scores.row(r);
+      const float least = *std::max_element(row.begin(), row.end()) * softmax_scale_ - alpha_;
+      count += std::count_if(row.begin(), row.end(),
+                             [&](float score) { return score * softmax_scale_ > least; });
+    }
+    return count / scores.rows;
+  }
+
+  float alpha_;
+  float softmax_scale_;
+  Budget cap_;
+  BestGroups best_;
+};
+
+std::vector<Parameter> parameters() {
+  std::vector<Parameter> all = Budget::parameters(400);
+  all.push_back(real_parameter("alpha", "", 5, {0, 1000},
+                               "how far below the best scaled logit a group may lie; 4 for OPT, 5 "
+                               "for Llama 2 in InfiniGen's evaluation"));
+  return all;
+}
+
+const Registered<Selection> kThreshold({
+    .name = "threshold",
+    .help = "groups whose logit exceeds the best one less alpha: the mean count over heads, with "
+            "the budget as a cap; for scores that are unscaled logits",
+    .source = "InfiniGen (Lee et al., OSDI 2024), section 4.3 and its released code",
+    .parameters = parameters(),
+    .make =
+        [](const Arguments& arguments, const Selection::Context& context) {
+          return std::make_unique<Threshold>(arguments.real("alpha"), Budget(arguments, context),
+                                             context.shape);
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

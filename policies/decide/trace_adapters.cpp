@@ -1,0 +1,22 @@
+#include "policies/decide/trace_adapters.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "traces/trace_paths.hpp"
+
+namespace kvreplay {
+
+Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) const {
+  const std::vector<std::int64_t>& recorded = trace_.info().recorded_layers;
+  const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
+  std::optional<Adapter> found = trace_.load_adapter(index, name);
+  if (!found) {
+    throw UserError({trace_.file(), adapter_group(layer) + "/" + name},
+                    "there is no such adapter, which a system's scoring needs",
+                    "a trace to which `kvreplay adapt` added it");
+  }
+  return std::move(*found);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,70 @@
+#include <functional>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "policies/place/cache/support/bounded.hpp"
+#include "policies/place/cache/support/ranking.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// An oracle: it sees the whole sequence of accesses beforehand.
+class Belady final : public BoundedCache {
+ public:
+  Belady(const Arguments& arguments, const Context& context)
+      : BoundedCache(arguments, context),
+        always_keeps_(arguments.flag("always_keep")),
+        first_(context.streams, kNever),
+        ranking_(context.streams) {}
+
+  bool needs_future() const override { return true; }
+  void know_future(std::span<const Access> accesses) override {
+    next_.assign(accesses.size(), kNever);
+    for (std::size_t i = accesses.size(); i-- > 0;) {
+      next_[i] = first_.get(accesses[i].key);
+      first_.set(accesses[i].key, static_cast<std::int64_t>(i));
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+  void on_hit(GroupKey key) override { ranking_.update(key, next_access()); }
+  /// A group that was split off has never been asked for: its first access lies ahead.
+  void on_newcomer(GroupKey key, std::int64_t, bool asked) override {
+    newcomer_ = asked ? next_access() : first_.get(key);
+  }
+  bool prefers_newcomer() const override {
+    return always_keeps_ || newcomer_ < ranking_.lowest_rank();
+  }
+  void insert(GroupKey key, std::int64_t) override { ranking_.insert(key, newcomer_); }
+  void evict() override { release(ranking_.pop()); }
+  void remove(GroupKey key) override { ranking_.erase(key); }
+
+  /// When the group of the access that is being served is asked for again.
+  std::int64_t next_access() {
+    if (now_ >= next_.size()) throw std::logic_error("an access that the oracle was not told of");
+    return next_[now_++];
+  }
+
+  bool always_keeps_;
+  std::size_t now_ = 0;             // accesses so far
+  std::vector<std::int64_t> next_;  // by access: the next one to the same group
+  KeyMap<std::int64_t> first_;
+  std::int64_t newcomer_ = 0;
+  GroupRanking<std::int64_t, std::greater<>> ranking_;  // by next access; the farthest is lowest
+};
+
+const Registered<Cache> kBelady({
+    .name = "belady",
+    .help = "an oracle: evicts what is asked for again last, and does not keep what comes later",
+    .source = "Belady, IBM Systems Journal 5(2), 1966; libCacheSim Belady with always_keep",
+    .parameters = capacity_and({flag_parameter(
+        "always_keep", false,
+        "keep each newcomer, even one that is asked for again later than the rest")}),
+    .make = make_cache<Belady>,
+});
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "base/registry.hpp"
+#include "policies/decide/log/groups.hpp"
+
+namespace kvreplay {
+
+/// A group of one of the streams that share a cache.
+struct GroupKey {
+  std::int32_t stream = 0;
+  GroupId group = 0;
+
+  [[nodiscard]] std::uint64_t packed() const {
+    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(stream)) << 32) |
+           static_cast<std::uint32_t>(group);
+  }
+  friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
+};
+
+/// A step asks for a group.
+struct Access {
+  GroupKey key;
+  std::int64_t bytes = 0;           ///< of all its entries, as stored; > 0
+  std::span<const Token> tokens{};  ///< its members; valid during the call only
+};
+
+/// Role: what stays in DRAM. One cache serves one layer of one sequence. Within a step the groups
+/// asked for come in ascending order of (stream, group).
+class Cache {
+ public:
+  static constexpr std::string_view kRole = "cache";
+  struct Context {
+    std::int64_t streams = 1;
+    std::int64_t entry_bytes = 0;  ///< of one entry of one stream in format 0
+  };
+
+  virtual ~Cache() = default;
+
+  /// True when the group is in memory (a hit); otherwise it is read and may be kept.
+  [[nodiscard]] virtual bool access(const Access& access) = 0;
+  /// The group grew, shrank or was rewritten; its size is now `bytes`. Nothing happens when it is
+  /// not held.
+  virtual void resized(GroupKey /*key*/, std::int64_t /*bytes*/) {}
+  /// The new group `key` was split off `from`; where `from` is held, all of `key` is in memory too
+  /// and may be kept without a read. Follows the call of resized() for `from`.
+  virtual void split_off(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
+  /// The group is gone (evicted, dissolved): it must not count any more.
+  virtual void erase(GroupKey key) = 0;
+  /// All groups of the step have been asked for, and the index has taken the step's token.
+  virtual void end_step() {}
+
+  [[nodiscard]] virtual bool contains(GroupKey key) const = 0;
+  /// Bytes of groups held now.
+  [[nodiscard]] virtual std::int64_t used_bytes() const = 0;
+  /// Everything is in memory from the start; nothing is on flash.
+  [[nodiscard]] virtual bool holds_everything() const { return false; }
+
+  /// Between two steps the groups held are on flash only, and are read again before the layer needs
+  /// them: DRAM holds the cache of one layer, not of all.
+  [[nodiscard]] virtual bool paged_by_layer() const { return false; }
+
+  /// An oracle asks for the whole sequence of accesses, in order, before the first one. The members
+  /// are not given.
+  [[nodiscard]] virtual bool needs_future() const { return false; }
+  virtual void know_future(std::span<const Access> /*accesses*/) {}
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,23 @@
+#include "policies/place/cache/cache.hpp"
+
+namespace kvreplay {
+namespace {
+
+class None final : public Cache {
+ public:
+  bool access(const Access&) override { return false; }
+  void erase(GroupKey) override {}
+  bool contains(GroupKey) const override { return false; }
+  std::int64_t used_bytes() const override { return 0; }
+};
+
+const Registered<Cache> kNone({
+    .name = "none",
+    .help = "every step reads all that it asks for",
+    .source = "FlexGen, InfiniGen on disk (KVSwap 5)",
+    .parameters = {},
+    .make = [](const Arguments&, const Cache::Context&) { return std::make_unique<None>(); },
+});
+
+}  // namespace
+}  // namespace kvreplay

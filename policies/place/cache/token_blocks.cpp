@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "policies/place/cache/cache.hpp"
+#include "policies/place/cache/support/key_map.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Blocks of consecutive tokens, shared by all streams. A group belongs to the block of its first
+/// token. At the end of a step the blocks that it asked for most are used or come in; what of them
+/// the step has read stays with them. The rest of a block is not in memory: to have it, flash would
+/// have to be read.
+class TokenBlocks final : public Cache {
+ public:
+  TokenBlocks(const Arguments& arguments, const Context& context)
+      : block_tokens_(arguments.integer("block_tokens")),
+        capacity_blocks_(arguments.integer("capacity_blocks")),
+        bytes_(context.streams, kNotHeld) {}
+
+  bool access(const Access& access) override {
+    const Token first = *std::min_element(access.tokens.begin(), access.tokens.end());
+    const std::int64_t block = first / block_tokens_;
+    asked_[block] += std::ssize(access.tokens);
+    if (contains(access.key)) return true;
+    read_.push_back({access.key, block, access.bytes});
+    return false;
+  }
+
+  void resized(GroupKey key, std::int64_t bytes) override {
+    if (!contains(key)) return;
+    used_bytes_ += bytes - bytes_.get(key);
+    bytes_.set(key, bytes);
+  }
+
+  void erase(GroupKey key) override {
+    if (contains(key)) release(key);
+    std::erase_if(read_, [&](const Read& read) { return read.key == key; });
+  }
+
+  void end_step() override {
+    std::vector<std::pair<std::int64_t, std::int64_t>> most;  // minus the tokens asked for, block
+    for (const auto& [block, tokens] : asked_) most.push_back({-tokens, block});
+    std::sort(most.begin(), most.end());
+    if (std::ssize(most) > capacity_blocks_) {
+      most.resize(static_cast<std::size_t>(capacity_blocks_));
+    }
+    for (const auto& [order, block] : most) use(block);
+    for (const Read& read : read_) {
+      const auto found = blocks_.find(read.block);
+      if (found == blocks_.end()) continue;
+      found->second.groups.push_back(read.key);
+      bytes_.set(read.key, read.bytes);
+      used_bytes_ += read.bytes;
+    }
+    asked_.clear();
+    read_.clear();
+  }
+
+  [[nodiscard]] bool contains(GroupKey key) const override { return bytes_.get(key) != kNotHeld; }
+  [[nodiscard]] std::int64_t used_bytes() const override { return used_bytes_; }
+
+ private:
+  static constexpr std::int64_t kNotHeld = -1;
+  struct Block {
+    std::int64_t uses = 0;
+    std::int64_t last_use = 0;
+    std::vector<GroupKey> groups;  // read since it came in; some may have gone
+  };
+  struct Read {
+    GroupKey key;
+    std::int64_t block;
+    std::int64_t bytes;
+  };
+
+  void use(std::int64_t block) {
+    if (!blocks_.contains(block) && std::ssize(blocks_) == capacity_blocks_) evict();
+    Block& used = blocks_[block];
+    ++used.uses;
+    used.last_use = ++uses_;
+  }
+
+  void evict() {
+    const auto order = [](const auto& entry) {
+      return std::pair(entry.second.uses, entry.second.last_use);
+    };
+    const auto victim =
+        std::min_element(blocks_.begin(), blocks_.end(),
+                         [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    for (const GroupKey key : victim->second.groups) {
+      if (contains(key)) release(key);
+    }
+    blocks_.erase(victim);
+  }
+
+  void release(GroupKey key) {
+    used_bytes_ -= bytes_.get(key);
+    bytes_.set(key, kNotHeld);
+  }
+
+  std::int64_t block_tokens_;
+  std::int64_t capacity_blocks_;
+  KeyMap<std::int64_t> bytes_;  // of groups held
+  std::map<std::int64_t, Block> blocks_;
+  std::int64_t used_bytes_ = 0;
+  std::int64_t uses_ = 0;
+
+  // Of the step that is under way.
+  std::map<std::int64_t, std::int64_t> asked_;  // tokens, by block
+  std::vector<Read> read_;
+};
+
+const Registered<Cache> kTokenBlocks({
+    .name = "token_blocks",
+    .help = "blocks of consecutive tokens, those that steps ask for most, by frequency of use",
+    .source = "PQCache (Zhang et al., SIGMOD 2025), section 3.4, and its released code; ours: a "
+              "block holds what was read of it, not all of its tokens",
+    .parameters = {integer_parameter("block_tokens", "tokens", 128, {1, 1e9}, "tokens a block"),
+                   integer_parameter("capacity_blocks", "blocks", 32, {1, 1e9},
+                                     "blocks held of one layer, for all its streams together")},
+    .make =
+        [](const Arguments& arguments, const Cache::Context& context) {
+          return std::make_unique<TokenBlocks>(arguments, context);
+        },
+});
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/decide/log/groups.hpp"
+
+namespace kvreplay {
+
+/// What a stream stores: which token is in which group, and how many bytes each entry takes.
+class StoredStream final : public EventSink {
+ public:
+  /// `format_bytes`: of one entry of the stream, by format number.
+  explicit StoredStream(std::vector<std::int64_t> format_bytes);
+
+  void on_event(const GroupEvent& event) override;
+
+  [[nodiscard]] const Groups& groups() const { return groups_; }
+  [[nodiscard]] std::int64_t entry_bytes(Token token) const {
+    const auto index = static_cast<std::size_t>(token);
+    return format_bytes_[index < format_.size() ? static_cast<std::size_t>(format_[index]) : 0];
+  }
+  [[nodiscard]] std::int64_t group_bytes(GroupId group) const {
+    return group_bytes_[static_cast<std::size_t>(group)];
+  }
+  /// Of all entries in groups.
+  [[nodiscard]] std::int64_t grouped_bytes() const { return grouped_bytes_; }
+  /// Of the entries of tokens [0, `tokens`), the evicted ones included. No token beyond has another
+  /// format than 0.
+  [[nodiscard]] std::int64_t all_bytes(std::int64_t tokens) const {
+    return tokens * format_bytes_[0] + reencoded_bytes_;
+  }
+  /// Of the entries of tokens [0, `tokens`) that are neither in a group nor evicted.
+  [[nodiscard]] std::int64_t buffered_bytes(std::int64_t tokens) const {
+    return all_bytes(tokens) - grouped_bytes_ - evicted_bytes_;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t bytes_of(std::span<const Token> tokens) const;
+  void add(GroupId group, std::int64_t bytes);
+  void reencode(Token token, std::int32_t format);
+
+  std::vector<std::int64_t> format_bytes_;
+  Groups groups_;
+  std::vector<std::int64_t> group_bytes_;
+  std::vector<std::int32_t> format_;  // by token; empty while all are in format 0
+  std::int64_t grouped_bytes_ = 0;
+  std::int64_t evicted_bytes_ = 0;
+  std::int64_t reencoded_bytes_ = 0;  // by which re-encoded entries exceed format 0's bytes
+};
+
+}  // namespace kvreplay

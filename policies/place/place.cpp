@@ -1,0 +1,534 @@
+#include "policies/place/place.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "base/argument_json.hpp"
+#include "policies/place/cache/support/oracle.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// A recorded number for the target's shape: times `numerator` / `denominator`, rounded to nearest.
+std::int64_t scaled(std::int64_t value, std::int64_t numerator, std::int64_t denominator) {
+  __extension__ using Wide = __int128;
+  return static_cast<std::int64_t>((Wide{value} * numerator + denominator / 2) / denominator);
+}
+
+/// One stream of the target and the recorded one that it follows.
+struct TargetStream {
+  const StreamLog* log = nullptr;
+  std::int64_t kv_heads = 1;
+  std::int64_t query_heads = 1;
+  std::int64_t recorded_head_dim = 1;
+  std::int64_t head_dim = 1;
+  StoredStream stored;
+  std::vector<std::int64_t> in_hand;  // by group: the last step that read or made it
+
+  /// Of representatives and scores, which have an element for each of the heads' dimensions.
+  [[nodiscard]] std::int64_t by_kv_heads(std::int64_t value) const {
+    return scaled(value, kv_heads * head_dim, log->kv_heads * recorded_head_dim);
+  }
+  [[nodiscard]] std::int64_t by_query_heads(std::int64_t value) const {
+    return scaled(value, query_heads * head_dim, log->query_heads * recorded_head_dim);
+  }
+  void take_in_hand(GroupId group, std::int64_t step) {
+    if (static_cast<std::size_t>(group) >= in_hand.size()) {
+      in_hand.resize(static_cast<std::size_t>(group) + 1, -1);
+    }
+    in_hand[static_cast<std::size_t>(group)] = step;
+  }
+  [[nodiscard]] bool is_in_hand(GroupId group, std::int64_t step) const {
+    return static_cast<std::size_t>(group) < in_hand.size() &&
+           in_hand[static_cast<std::size_t>(group)] == step;
+  }
+};
+
+/// Entry bytes of a stream, by format.
+std::vector<std::int64_t> format_bytes(const AccessLog& log, std::int64_t kv_heads,
+                                       std::int64_t head_dim) {
+  std::vector<std::int64_t> bytes;
+  for (const EntryFormat& format : log.formats) {
+    bytes.push_back(format.entry_bytes(kv_heads, head_dim));
+  }
+  if (bytes.empty()) throw std::logic_error("an access log without entry formats");
+  return bytes;
+}
+
+std::vector<TargetStream> target_streams(const AccessLog& log, const LayerLog& layer,
+                                         const KvShape& target) {
+  const std::vector<StreamLog>& recorded = layer.streams;
+  const bool joint = recorded.size() == 1 && log.kv_heads > 1;
+  const std::int64_t heads = joint ? log.kv_heads : 1;
+  for (const StreamLog& stream : recorded) {
+    if (stream.kv_heads != heads || stream.steps() != log.steps) {
+      throw std::logic_error("an access log whose streams are neither a head's nor the layer's");
+    }
+  }
+  std::vector<TargetStream> streams;
+  const std::int64_t count = joint ? 1 : target.kv_heads;
+  for (std::int64_t s = 0; s < count && !recorded.empty(); ++s) {
+    const std::int64_t kv_heads = target.kv_heads / count;
+    streams.push_back({.log = &recorded[static_cast<std::size_t>(s % std::ssize(recorded))],
+                       .kv_heads = kv_heads,
+                       .query_heads = target.query_heads / count,
+                       .recorded_head_dim = log.head_dim,
+                       .head_dim = target.head_dim,
+                       .stored = StoredStream(format_bytes(log, kv_heads, target.head_dim)),
+                       .in_hand = {}});
+  }
+  return streams;
+}
+
+/// Walks a layer's log as place() promises and tells `visitor`:
+///   access(step, stream, group)        a group is asked for
+///   event(step, stream, event)         an event, which the stream's state has taken; step -1 is
+///                                      the prompt
+///   end_step(step)
+template <typename Visitor>
+void walk(std::vector<TargetStream>& streams, std::int64_t steps, Visitor&& visitor) {
+  const auto count = static_cast<std::int32_t>(streams.size());
+  for (std::int64_t step = -1; step < steps; ++step) {
+    for (std::int32_t s = 0; step >= 0 && s < count; ++s) {
+      TargetStream& stream = streams[static_cast<std::size_t>(s)];
+      for (const GroupId group : stream.log->asked_at(step)) {
+        visitor.access(step, s, group);
+        stream.take_in_hand(group, step);
+      }
+    }
+    for (std::int32_t s = 0; s < count; ++s) {
+      TargetStream& stream = streams[static_cast<std::size_t>(s)];
+      stream.log->for_events(step + 1, [&](const GroupEvent& event) {
+        const bool in_hand = event.group != kNoGroup && stream.is_in_hand(event.group, step);
+        if (event.kind == EventKind::kLoaded && step >= 0 && !in_hand) {
+          visitor.access(step, s, event.group);
+          stream.take_in_hand(event.group, step);
+        }
+        stream.stored.on_event(event);
+        if (event.kind == EventKind::kCreated) stream.take_in_hand(event.group, step);
+        if (event.kind == EventKind::kSplit && in_hand) stream.take_in_hand(event.other, step);
+        visitor.event(step, s, event);
+      });
+    }
+    visitor.end_step(step);
+  }
+}
+
+/// What a visitor that only lists accesses needs.
+class Listing {
+ public:
+  explicit Listing(const std::vector<TargetStream>& streams) : streams_(streams) {}
+
+  void access(std::int64_t step, std::int32_t stream, GroupId group) {
+    const StoredStream& stored = streams_[static_cast<std::size_t>(stream)].stored;
+    accesses.push_back({step, {{stream, group}, stored.group_bytes(group), {}}});
+  }
+  void event(std::int64_t, std::int32_t, const GroupEvent&) {}
+  void end_step(std::int64_t) {}
+
+  std::vector<TimedAccess> accesses;
+
+ private:
+  const std::vector<TargetStream>& streams_;
+};
+
+/// A group of which tokens have left.
+void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
+  if (stored.groups().live(key.group)) {
+    cache.resized(key, stored.group_bytes(key.group));
+  } else {
+    cache.erase(key);
+  }
+}
+
+/// What an event of stream `s`, whose state has taken it, means for a cache.
+void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
+  const GroupKey key{s, event.group};
+  switch (event.kind) {
+    case EventKind::kAppended:
+      cache.resized(key, stored.group_bytes(event.group));
+      break;
+    case EventKind::kSplit:
+      resize_or_erase(cache, key, stored);
+      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
+      break;
+    case EventKind::kEvicted:
+      if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
+      break;
+    case EventKind::kDissolved:
+      cache.erase(key);
+      break;
+    case EventKind::kReencoded:
+      for (const GroupId group : stored.groups().groups_of(event.tokens)) {
+        cache.resized({s, group}, stored.group_bytes(group));
+      }
+      break;
+    case EventKind::kCreated:
+    case EventKind::kBuffered:
+    case EventKind::kSealed:
+    case EventKind::kLoaded:
+      break;
+  }
+}
+
+/// Counts what a cache alone finds, and nothing else.
+class HitCounter {
+ public:
+  HitCounter(const std::vector<TargetStream>& streams, Cache& cache)
+      : streams_(streams), cache_(cache) {}
+
+  void access(std::int64_t, std::int32_t s, GroupId group) {
+    const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
+    const std::int64_t bytes = stored.group_bytes(group);
+    if (cache_.access({{s, group}, bytes, stored.groups().members(group)})) hit_bytes_ += bytes;
+  }
+  void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
+    tell(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
+  }
+  void end_step(std::int64_t step) {
+    if (step < 0) return;
+    cache_.end_step();
+    hit_bytes_by_step.push_back(std::exchange(hit_bytes_, 0));
+  }
+
+  std::vector<std::int64_t> hit_bytes_by_step;
+
+ private:
+  const std::vector<TargetStream>& streams_;
+  Cache& cache_;
+  std::int64_t hit_bytes_ = 0;
+};
+
+class Placer {
+ public:
+  Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout,
+         std::int64_t prompt_tokens, LayerPlan& plan)
+      : streams_(streams),
+        cache_(cache),
+        layout_(layout),
+        in_memory_(cache.holds_everything()),
+        prompt_tokens_(prompt_tokens),
+        plan_(plan) {}
+
+  void access(std::int64_t, std::int32_t s, GroupId group) {
+    const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
+    const std::int64_t bytes = stored.group_bytes(group);
+    asked_bytes_ += bytes;
+    ++asked_groups_;
+    if (cache_.access({{s, group}, bytes, stored.groups().members(group)})) {
+      hit_bytes_ += bytes;
+      ++hit_groups_;
+    } else {
+      missed_bytes_ += bytes;
+      layout_.locate(s, group, stored, reads_);
+    }
+  }
+
+  void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
+    if (in_memory_) return;
+    const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
+    tell(cache_, s, event, stored);
+    layout_.on_event(s, event, stored, traffic_);
+  }
+
+  void end_step(std::int64_t step) {
+    std::int64_t grouped_bytes = 0;
+    std::int64_t buffered_bytes = 0;
+    std::int64_t own_bytes = 0;
+    plan_.entries_bytes = 0;
+    const std::int64_t tokens = prompt_tokens_ + step + 1;
+    for (const TargetStream& stream : streams_) {
+      grouped_bytes += stream.stored.grouped_bytes();
+      buffered_bytes += stream.stored.buffered_bytes(tokens);
+      own_bytes += stream.stored.entry_bytes(static_cast<Token>(tokens));
+      plan_.entries_bytes += stream.stored.all_bytes(tokens);
+    }
+    if (step < 0) {
+      for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
+        layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
+      }
+      if (!in_memory_) plan_.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
+      traffic_.writes.clear();
+      traffic_.moved_reads.clear();
+    } else {
+      cache_.end_step();
+      finish_step();
+    }
+    if (plan_.cache_paged) {
+      plan_.cache_read_begin.push_back(std::ssize(plan_.cache_reads));
+      locate_held();
+    }
+    const std::int64_t cache_bytes = in_memory_ ? grouped_bytes : cache_.used_bytes();
+    plan_.cache_bytes = std::max(plan_.cache_bytes, cache_bytes);
+    plan_.buffered_bytes =
+        std::max(plan_.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
+    plan_.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
+    plan_.live_bytes = in_memory_ ? 0 : static_cast<std::uint64_t>(grouped_bytes);
+  }
+
+ private:
+  void finish_step() {
+    std::int64_t moved_bytes = 0;
+    for (const Extent& extent : traffic_.moved_reads) {
+      moved_bytes += static_cast<std::int64_t>(extent.bytes);
+    }
+    reads_.insert(reads_.end(), traffic_.moved_reads.begin(), traffic_.moved_reads.end());
+    finish(reads_, plan_.reads, plan_.read_begin);
+    finish(traffic_.writes, plan_.writes, plan_.write_begin);
+    traffic_.moved_reads.clear();
+
+    assert(asked_bytes_ == hit_bytes_ + missed_bytes_);
+    plan_.asked_bytes.push_back(std::exchange(asked_bytes_, 0));
+    plan_.hit_bytes.push_back(std::exchange(hit_bytes_, 0));
+    plan_.fetched_bytes = std::max(plan_.fetched_bytes, missed_bytes_);
+    plan_.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
+    plan_.asked_groups.push_back(std::exchange(asked_groups_, 0));
+    plan_.hit_groups.push_back(std::exchange(hit_groups_, 0));
+    plan_.moved_bytes.push_back(moved_bytes);
+  }
+  /// What the next step finds in the cache.
+  void locate_held() {
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      const auto stream = static_cast<std::int32_t>(s);
+      const StoredStream& stored = streams_[s].stored;
+      for (GroupId group = 0; group < stored.groups().count(); ++group) {
+        if (cache_.contains({stream, group})) layout_.locate(stream, group, stored, held_);
+      }
+    }
+    coalesce(held_);
+    plan_.cache_reads.insert(plan_.cache_reads.end(), held_.begin(), held_.end());
+    held_.clear();
+  }
+  static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
+                     std::vector<std::int64_t>& begin) {
+    coalesce(of_step);
+    all.insert(all.end(), of_step.begin(), of_step.end());
+    begin.push_back(std::ssize(all));
+    of_step.clear();
+  }
+
+  std::vector<TargetStream>& streams_;
+  Cache& cache_;
+  Layout& layout_;
+  bool in_memory_;
+  std::int64_t prompt_tokens_;
+  LayerPlan& plan_;
+
+  // Of the step that is under way.
+  std::vector<Extent> reads_;
+  std::vector<Extent> held_;
+  LayoutTraffic traffic_;
+  std::int64_t asked_bytes_ = 0;
+  std::int64_t hit_bytes_ = 0;
+  std::int64_t missed_bytes_ = 0;
+  std::int64_t asked_groups_ = 0;
+  std::int64_t hit_groups_ = 0;
+};
+
+/// Scoring costs, and how much is attended to.
+void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, LayerPlan& plan) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const auto at = static_cast<std::size_t>(step);
+    double attended = 0;
+    std::int64_t score_bytes = 0;
+    std::int64_t score_flops = 0;
+    std::int64_t held_bytes = 0;
+    for (const TargetStream& stream : streams) {
+      const StreamLog& log = *stream.log;
+      const auto first = log.attended_count.begin() + step * log.query_heads;
+      attended +=
+          static_cast<double>(std::accumulate(first, first + log.query_heads, std::int64_t{0})) /
+          static_cast<double>(log.query_heads);
+      score_bytes += stream.by_kv_heads(log.score_bytes[at]);
+      score_flops += stream.by_query_heads(log.score_flops[at]);
+      held_bytes += stream.by_kv_heads(log.held_bytes[at]);
+    }
+    plan.attended_tokens.push_back(attended / static_cast<double>(streams.size()));
+    plan.score_bytes.push_back(score_bytes);
+    plan.score_flops.push_back(score_flops);
+    plan.index_bytes = std::max(plan.index_bytes, held_bytes);
+  }
+}
+
+LayerPlan place_dense(const AccessLog& log, const LayerLog& layer, const KvShape& target) {
+  const auto steps = static_cast<std::size_t>(log.steps);
+  LayerPlan plan;
+  plan.recorded_layer = layer.layer;
+  plan.dense = true;
+  plan.read_begin.assign(steps + 1, 0);
+  plan.write_begin.assign(steps + 1, 0);
+  for (auto* counts : {&plan.asked_bytes, &plan.hit_bytes, &plan.missed_bytes, &plan.asked_groups,
+                       &plan.hit_groups, &plan.best_hit_bytes, &plan.moved_bytes, &plan.score_bytes,
+                       &plan.score_flops}) {
+    counts->assign(steps, 0);
+  }
+  for (std::int64_t step = 0; step < log.steps; ++step) {
+    plan.attended_tokens.push_back(static_cast<double>(log.prompt_tokens + step + 1));
+  }
+  plan.entries_bytes =
+      (log.prompt_tokens + log.steps) * format_bytes(log, target.kv_heads, target.head_dim).front();
+  return plan;
+}
+
+/// Tells an oracle of all accesses to come.
+void know_future(Cache& cache, const AccessLog& log, const LayerLog& layer, const KvShape& target) {
+  std::vector<TargetStream> streams = target_streams(log, layer, target);
+  Listing listing(streams);
+  walk(streams, log.steps, listing);
+  std::vector<Access> future;
+  future.reserve(listing.accesses.size());
+  for (const TimedAccess& timed : listing.accesses) future.push_back(timed.access);
+  cache.know_future(future);
+}
+
+/// What the oracle with the cache's capacity would have found.
+void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>& cache,
+               const KvShape& target, OracleBounds& bounds, LayerPlan& plan) {
+  std::vector<TargetStream> streams = target_streams(log, layer, target);
+  const Cache::Context context{
+      .streams = std::ssize(streams),
+      .entry_bytes = format_bytes(log, streams.front().kv_heads, target.head_dim).front()};
+  // Nothing is kept, or nothing is missed: no other cache differs.
+  if (plan.cache_bytes == 0 || cache.make(context)->holds_everything()) {
+    plan.best_hit_bytes = plan.hit_bytes;
+    return;
+  }
+  const OracleCapacity capacity = oracle_capacity(cache, plan.cache_bytes);
+  plan.best_hit_bytes = bounds.get(layer.layer, capacity, [&] {
+    const std::unique_ptr<Cache> oracle = oracle_with(capacity, context);
+    know_future(*oracle, log, layer, target);
+    HitCounter counter(streams, *oracle);
+    walk(streams, log.steps, counter);
+    return std::move(counter.hit_bytes_by_step);
+  });
+}
+
+LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
+                      const KvShape& target, OracleBounds& bounds) {
+  if (layer.dense) return place_dense(log, layer, target);
+  LayerPlan plan;
+  plan.recorded_layer = layer.layer;
+  std::vector<TargetStream> streams = target_streams(log, layer, target);
+  if (streams.empty()) throw std::logic_error("a layer without streams that is not dense");
+  const std::vector<std::int64_t> bytes =
+      format_bytes(log, streams.front().kv_heads, target.head_dim);
+  const auto count = static_cast<std::int64_t>(streams.size());
+  std::vector<WindowSelections> window;
+  for (const TargetStream& stream : streams) {
+    window.push_back({stream.log->window_begin, stream.log->window_asked});
+  }
+  const std::unique_ptr<Cache> cache =
+      spec.cache.make({.streams = count, .entry_bytes = bytes.front()});
+  const std::unique_ptr<Layout> layout =
+      spec.layout.make({.streams = count,
+                        .entry_bytes = *std::max_element(bytes.begin(), bytes.end()),
+                        .max_tokens = log.prompt_tokens + log.steps,
+                        .window = std::move(window)});
+  plan.cache_paged = cache->paged_by_layer();
+  if (cache->needs_future()) know_future(*cache, log, layer, target);
+  walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
+  if (plan.cache_paged) {
+    // What is held after the last step is read by nobody.
+    plan.cache_reads.resize(static_cast<std::size_t>(plan.cache_read_begin.back()));
+  }
+  add_compute(streams, log.steps, plan);
+  add_bound(log, layer, spec.cache, target, bounds, plan);
+  return plan;
+}
+
+void check(const AccessLog& log, const KvShape& target) {
+  const auto valid = [](std::int64_t query_heads, std::int64_t kv_heads, std::int64_t head_dim) {
+    return kv_heads > 0 && head_dim > 0 && query_heads > 0 && query_heads % kv_heads == 0;
+  };
+  if (!valid(log.query_heads, log.kv_heads, log.head_dim) ||
+      !valid(target.query_heads, target.kv_heads, target.head_dim)) {
+    throw std::logic_error("a shape whose query heads are no multiple of its KV heads");
+  }
+}
+
+}  // namespace
+
+PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
+  PlaceSpec spec;
+  spec.cache = Chosen<Cache>::parse(system.at("cache"));
+  // Making the parts finds what no single parameter shows, while the config is at hand.
+  const bool in_memory = spec.cache.make({})->holds_everything();
+  spec.layout = in_memory && !system.has("layout") ? Chosen<Layout>::by_name("sequence")
+                                                   : Chosen<Layout>::parse(system.at("layout"));
+  (void)spec.layout.make({});
+  return spec;
+}
+
+std::string PlaceSpec::resolved() const {
+  return nlohmann::json{{"cache", part_json(cache.name(), cache.arguments())},
+                        {"layout", part_json(layout.name(), layout.arguments())}}
+      .dump();
+}
+
+namespace {
+
+std::span<const Extent> extents_at(const std::vector<Extent>& extents,
+                                   const std::vector<std::int64_t>& begin, std::int64_t step) {
+  const auto at = static_cast<std::size_t>(step);
+  return std::span(extents).subspan(static_cast<std::size_t>(begin[at]),
+                                    static_cast<std::size_t>(begin[at + 1] - begin[at]));
+}
+
+}  // namespace
+
+std::span<const Extent> LayerPlan::reads_at(std::int64_t step) const {
+  return extents_at(reads, read_begin, step);
+}
+
+std::span<const Extent> LayerPlan::writes_at(std::int64_t step) const {
+  return extents_at(writes, write_begin, step);
+}
+
+std::span<const Extent> LayerPlan::cache_reads_at(std::int64_t step) const {
+  return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
+}
+
+const OracleBounds::HitBytes& OracleBounds::get(std::int64_t layer, const OracleCapacity& capacity,
+                                                const std::function<HitBytes()>& compute) {
+  Bound* bound = nullptr;
+  {
+    const std::lock_guard guard(mutex_);
+    bound = &bounds_[{layer, capacity}];
+  }
+  std::call_once(bound->once, [&] { bound->hit_bytes = compute(); });
+  return bound->hit_bytes;
+}
+
+IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
+             OracleBounds* bounds) {
+  check(log, target);
+  OracleBounds own;
+  if (bounds == nullptr) bounds = &own;
+  IoPlan plan{log.system, target, log.prompt_tokens, log.steps, {}};
+  for (const LayerLog& layer : log.layers) {
+    plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
+  }
+  return plan;
+}
+
+std::vector<TimedAccess> access_sequence(const AccessLog& log, std::size_t layer,
+                                         const KvShape& target) {
+  check(log, target);
+  if (log.layers.at(layer).dense) return {};
+  std::vector<TargetStream> streams = target_streams(log, log.layers[layer], target);
+  Listing listing(streams);
+  walk(streams, log.steps, listing);
+  return std::move(listing.accesses);
+}
+
+Mean read_length(const LayerPlan& plan) {
+  Mean mean;
+  for (const Extent& read : plan.reads) mean.add(static_cast<double>(read.bytes));
+  return mean;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,91 @@
+#include "sim/models/full_attention.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr std::int64_t kTaskRows = 64;
+
+}  // namespace
+
+FullAttention::FullAttention(const Architecture& architecture, std::int64_t max_tokens,
+                             WorkerPool& pool)
+    : architecture_(architecture), capacity_((max_tokens + 15) / 16 * 16), pool_(pool) {
+  const auto size = static_cast<std::size_t>(architecture.kv_size() * capacity_);
+  layers_.resize(static_cast<std::size_t>(architecture.layers));
+  // Zeros: what lies beyond the last token is multiplied with weights of 0.
+  for (LayerEntries& layer : layers_) layer = {std::vector<float>(size), std::vector<float>(size)};
+}
+
+void FullAttention::attend(const LayerBatch& batch, float* outputs) {
+  assert(batch.positions.back() - batch.positions.front() + 1 == batch.rows);
+  assert(batch.positions.back() < capacity_);
+  pool_.run(architecture_.kv_heads, [&](std::int64_t head) { store(batch, head); });
+  const std::int64_t blocks = (batch.rows + kTaskRows - 1) / kTaskRows;
+  pool_.run(blocks * architecture_.query_heads, [&](std::int64_t task) {
+    // The last rows first: they see the most tokens.
+    const std::int64_t block = blocks - 1 - task / architecture_.query_heads;
+    attend_rows(batch, block * kTaskRows, std::min(batch.rows, (block + 1) * kTaskRows),
+                task % architecture_.query_heads, outputs);
+  });
+}
+
+void FullAttention::store(const LayerBatch& batch, std::int64_t kv_head) {
+  LayerEntries& layer = layers_[static_cast<std::size_t>(batch.layer)];
+  const std::int64_t dim = architecture_.head_dim;
+  float* keys = layer.keys.data() + kv_head * capacity_ * dim;
+  float* values = layer.values.data() + kv_head * capacity_ * dim;
+  for (std::int64_t r = 0; r < batch.rows; ++r) {
+    const std::int64_t token = batch.positions[static_cast<std::size_t>(r)];
+    const float* key = batch.keys + r * architecture_.kv_size() + kv_head * dim;
+    const float* value = batch.values + r * architecture_.kv_size() + kv_head * dim;
+    for (std::int64_t d = 0; d < dim; ++d) {
+      keys[(token / 16 * dim + d) * 16 + token % 16] = key[d];
+      values[(d / 16 * capacity_ + token) * 16 + d % 16] = value[d];
+    }
+  }
+}
+
+void FullAttention::attend_rows(const LayerBatch& batch, std::int64_t begin, std::int64_t end,
+                                std::int64_t query_head, float* outputs) const {
+  const LayerEntries& layer = layers_[static_cast<std::size_t>(batch.layer)];
+  const std::int64_t dim = architecture_.head_dim;
+  const std::int64_t kv_head = query_head / (architecture_.query_heads / architecture_.kv_heads);
+  const std::int64_t stride = architecture_.query_size();
+  const std::int64_t tokens = batch.positions[static_cast<std::size_t>(end - 1)] + 1;
+  const std::int64_t panels = (tokens + 15) / 16;
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
+
+  std::vector<float> weights(static_cast<std::size_t>((end - begin) * panels * 16));
+  kernels::multiply({.rows = batch.queries + begin * stride + query_head * dim,
+                     .row_count = end - begin,
+                     .row_stride = stride,
+                     .depth = dim,
+                     .panel_count = panels,
+                     .panel_stride = dim * 16,
+                     .products = weights.data(),
+                     .product_stride = panels * 16},
+                    layer.keys.data() + kv_head * capacity_ * dim);
+  for (std::int64_t r = begin; r < end; ++r) {
+    float* row = weights.data() + (r - begin) * panels * 16;
+    const std::int64_t seen = batch.positions[static_cast<std::size_t>(r)] + 1;
+    kernels::softmax(row, seen, scale);
+    std::fill(row + seen, row + panels * 16, 0.0F);
+  }
+  kernels::multiply({.rows = weights.data(),
+                     .row_count = end - begin,
+                     .row_stride = panels * 16,
+                     .depth = tokens,
+                     .panel_count = dim / 16,
+                     .panel_stride = capacity_ * 16,
+                     .products = outputs + begin * stride + query_head * dim,
+                     .product_stride = stride},
+                    layer.values.data() + kv_head * capacity_ * dim);
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/models/transformer.hpp"
+
+namespace kvreplay {
+
+/// Full causal attention of one sequence, with its keys and values in single precision. Batches are
+/// consecutive positions, from 0 on. A position's output is the same bits whether its batch has one
+/// row or many.
+class FullAttention final : public Attention {
+ public:
+  FullAttention(const Architecture& architecture, std::int64_t max_tokens, WorkerPool& pool);
+
+  void attend(const LayerBatch& batch, float* outputs) override;
+
+ private:
+  /// A layer's entries so far, of each KV head: keys in panels of 16 tokens, [tokens / 16,
+  /// head_dim, 16]; values in panels of 16 dimensions, [head_dim / 16, tokens, 16].
+  struct LayerEntries {
+    std::vector<float> keys;
+    std::vector<float> values;
+  };
+  void store(const LayerBatch& batch, std::int64_t kv_head);
+  /// Rows [begin, end) of the batch, one query head.
+  void attend_rows(const LayerBatch& batch, std::int64_t begin, std::int64_t end,
+                   std::int64_t query_head, float* outputs) const;
+
+  Architecture architecture_;
+  std::int64_t capacity_;  // tokens, in whole panels
+  WorkerPool& pool_;
+  std::vector<LayerEntries> layers_;
+};
+
+}  // namespace kvreplay

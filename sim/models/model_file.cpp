@@ -1,0 +1,288 @@
+#include "sim/models/model_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "base/config.hpp"
+#include "base/error.hpp"
+#include "base/files.hpp"
+
+namespace kvreplay {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "model files are little-endian");
+
+constexpr std::int64_t kLengthBytes = 8;
+constexpr std::int64_t kMaxHeaderBytes = 100'000'000;
+constexpr std::int64_t kPanel = 16;
+constexpr const char* kFormatVersion = "1";
+
+std::string to_text(std::span<const std::int64_t> shape) {
+  std::string text;
+  for (const std::int64_t extent : shape) {
+    text += (text.empty() ? "[" : ", ") + std::to_string(extent);
+  }
+  return text + "]";
+}
+
+Architecture parse_architecture(const std::string& text, const std::string& file) {
+  const ConfigNode node = ConfigNode::parse(text, file);
+  const Arguments values = parse_arguments(node, Architecture::parameters());
+  Architecture architecture{.layers = values.integer("layers"),
+                            .hidden_size = values.integer("hidden_size"),
+                            .ffn_size = values.integer("ffn_size"),
+                            .query_heads = values.integer("query_heads"),
+                            .kv_heads = values.integer("kv_heads"),
+                            .head_dim = values.integer("head_dim"),
+                            .vocabulary = values.integer("vocabulary"),
+                            .context_tokens = values.integer("context_tokens"),
+                            .norm_epsilon = values.real("norm_epsilon"),
+                            .rope_theta = values.real("rope_theta"),
+                            .rope_interleaved = values.text("rope_pairs") == "interleaved",
+                            .rope_scaling = values.text("rope_scaling")};
+  for (const char* name : {"hidden_size", "ffn_size", "head_dim"}) {
+    if (values.integer(name) % kPanel != 0) {
+      throw UserError(values.place(name), std::to_string(values.integer(name)),
+                      "a multiple of " + std::to_string(kPanel));
+    }
+  }
+  if (architecture.query_heads % architecture.kv_heads != 0) {
+    throw UserError(values.place("query_heads"), std::to_string(architecture.query_heads),
+                    "a multiple of kv_heads, " + std::to_string(architecture.kv_heads));
+  }
+  return architecture;
+}
+
+}  // namespace
+
+std::span<const Parameter> Architecture::parameters() {
+  static const auto kParameters = [] {
+    constexpr Range kCount{1, 1e6};
+    constexpr Range kSize{16, 1e7};
+    const auto count = [](const char* name, Range range, const char* help) {
+      return integer_parameter(name, "", std::nullopt, range, help);
+    };
+    return std::array{
+        count("layers", kCount, "decoder layers"),
+        count("hidden_size", kSize, "length of the residual stream"),
+        count("ffn_size", kSize, "length of the gated layer"),
+        count("query_heads", kCount, "query heads a layer"),
+        count("kv_heads", kCount, "key-value heads a layer"),
+        count("head_dim", kSize, "length of a key, value or query"),
+        count("vocabulary", kSize, "token ids"),
+        count("context_tokens", {1, 1e9}, "positions that the model was trained for"),
+        real_parameter("norm_epsilon", "", std::nullopt, {1e-12, 1}, "added to the mean square"),
+        real_parameter("rope_theta", "", std::nullopt, {1, 1e12}, "RoPE's base"),
+        choice_parameter("rope_pairs", {"half", "interleaved"}, std::nullopt,
+                         "which dimensions rotate together"),
+        text_parameter("rope_scaling", "none", "how the factors of RoPE's frequencies were made")};
+  }();
+  return kParameters;
+}
+
+/// The file's bytes, for as long as the model lives.
+class Model::Mapping {
+ public:
+  explicit Mapping(const std::string& file) {
+    check_regular_file(file);
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) throw UserError({file, ""}, std::strerror(errno), "a model file");
+    struct stat status {};
+    const bool known = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+    size_ = known ? status.st_size : 0;
+    if (size_ > 0) {
+      data_ =
+          ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_PRIVATE, descriptor, 0);
+    }
+    ::close(descriptor);
+    if (size_ == 0 || data_ == MAP_FAILED) {
+      data_ = MAP_FAILED;
+      throw UserError({file, ""}, "cannot be mapped into memory", "a regular, non-empty file");
+    }
+  }
+  ~Mapping() { ::munmap(data_, static_cast<std::size_t>(size_)); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  [[nodiscard]] const std::byte* data() const { return static_cast<const std::byte*>(data_); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+ private:
+  void* data_ = MAP_FAILED;
+  std::int64_t size_ = 0;
+};
+
+/// Finds tensors by name.
+class Model::Reader {
+ public:
+  Reader(const Mapping& mapping, const std::string& file)
+      : mapping_(mapping), file_(file), header_(parse(mapping, file)) {}
+
+  [[nodiscard]] std::string metadata(const char* name) const {
+    return header_.at("__metadata__").at(name).text();
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return header_.has(name); }
+
+  [[nodiscard]] Matrix matrix(const std::string& name, std::int64_t outputs,
+                              std::int64_t inputs) const {
+    Matrix matrix{.outputs = outputs, .inputs = inputs};
+    const Found found = find(name, std::array{matrix.panels(), inputs, kPanel});
+    if (found.type == "F32") {
+      matrix.floats = reinterpret_cast<const float*>(found.data);
+    } else if (found.type == "BF16") {
+      matrix.bfloats = reinterpret_cast<const kernels::BFloat*>(found.data);
+    } else {
+      throw UserError({file_, name}, "dtype is " + found.type, "F32 or BF16");
+    }
+    return matrix;
+  }
+
+  [[nodiscard]] std::span<const float> vector(const std::string& name, std::int64_t size) const {
+    const Found found = find(name, std::array{size});
+    if (found.type != "F32") throw UserError({file_, name}, "dtype is " + found.type, "F32");
+    return {reinterpret_cast<const float*>(found.data), static_cast<std::size_t>(size)};
+  }
+  [[nodiscard]] std::span<const float> optional_vector(const std::string& name,
+                                                       std::int64_t size) const {
+    return has(name) ? vector(name, size) : std::span<const float>{};
+  }
+
+ private:
+  struct Found {
+    std::string type;
+    const std::byte* data;
+  };
+
+  static ConfigNode parse(const Mapping& mapping, const std::string& file) {
+    std::uint64_t length = 0;
+    if (mapping.size() >= kLengthBytes) std::memcpy(&length, mapping.data(), kLengthBytes);
+    const std::int64_t room = std::min(mapping.size() - kLengthBytes, kMaxHeaderBytes);
+    if (room < 2 || length < 2 || length > static_cast<std::uint64_t>(room)) {
+      throw UserError({file, ""}, "no header of a sound length", "a model file of import_model");
+    }
+    const auto* text = reinterpret_cast<const char*>(mapping.data() + kLengthBytes);
+    ConfigNode header = ConfigNode::parse({text, static_cast<std::size_t>(length)}, file);
+    const ConfigNode metadata = header.at("__metadata__");
+    if (!metadata.has("format") || metadata.at("format").text() != "kvmodel") {
+      throw UserError(metadata.place(), "not a model file of kvreplay",
+                      "a file that tools/import_model.py wrote");
+    }
+    if (const std::string version = metadata.at("format_version").text();
+        version != kFormatVersion) {
+      throw UserError(metadata.place().at("format_version"), version, kFormatVersion);
+    }
+    return header;
+  }
+
+  [[nodiscard]] Found find(const std::string& name,
+                           std::span<const std::int64_t> expected_shape) const {
+    const ConfigNode entry = header_.at(name);
+    const std::vector<std::int64_t> shape = integers(entry.at("shape"));
+    if (!std::equal(shape.begin(), shape.end(), expected_shape.begin(), expected_shape.end())) {
+      throw UserError({file_, name}, "shape is " + to_text(shape), to_text(expected_shape));
+    }
+    const std::string type = entry.at("dtype").text();
+    const std::int64_t item_bytes = type == "BF16" ? 2 : 4;
+    const std::int64_t bytes =
+        std::accumulate(shape.begin(), shape.end(), item_bytes, std::multiplies<>());
+    const std::vector<std::int64_t> offsets = integers(entry.at("data_offsets"));
+    std::uint64_t length = 0;
+    std::memcpy(&length, mapping_.data(), kLengthBytes);
+    const std::int64_t data_begin = kLengthBytes + static_cast<std::int64_t>(length);
+    const std::int64_t room = mapping_.size() - data_begin;
+    if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > room || bytes > room - offsets[0] ||
+        offsets[1] - offsets[0] != bytes) {
+      throw UserError({file_, name},
+                      "data_offsets " + to_text(offsets) + " of " + std::to_string(room) + " bytes",
+                      std::to_string(bytes) + " bytes within the file: is it cut short?");
+    }
+    const std::int64_t begin = data_begin + offsets[0];
+    if (begin % item_bytes != 0) {
+      throw UserError({file_, name}, "begins at byte " + std::to_string(begin),
+                      "a multiple of " + std::to_string(item_bytes));
+    }
+    return {type, mapping_.data() + begin};
+  }
+
+  static std::vector<std::int64_t> integers(const ConfigNode& array) {
+    std::vector<std::int64_t> values;
+    for (const ConfigNode& item : array.items()) {
+      if (!item.raw().is_number_integer()) {
+        throw UserError(item.place(), item.raw().dump(), "an integer");
+      }
+      values.push_back(item.raw().get<std::int64_t>());
+    }
+    return values;
+  }
+
+  const Mapping& mapping_;
+  const std::string& file_;
+  ConfigNode header_;
+};
+
+Model::Model(const std::string& file) : file_(file), mapping_(std::make_unique<Mapping>(file)) {
+  const Reader reader(*mapping_, file_);
+  name_ = reader.metadata("name");
+  source_sha256_ = reader.metadata("source_sha256");
+  tokenizer_name_ = reader.metadata("tokenizer_name");
+  has_tokenizer_ = reader.has("tokenizer");
+  architecture_ = parse_architecture(reader.metadata("architecture"), file_);
+
+  const Architecture& a = architecture_;
+  embedding_ = reader.matrix("embedding", a.vocabulary, a.hidden_size);
+  output_ =
+      reader.has("output") ? reader.matrix("output", a.vocabulary, a.hidden_size) : embedding_;
+  output_norm_ = reader.vector("output_norm", a.hidden_size);
+  rope_factors_ = reader.optional_vector("rope_factors", a.head_dim / 2);
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    const std::string prefix = "layer." + std::string(i < 10 ? "0" : "") + std::to_string(i) + ".";
+    const auto matrix = [&](const char* name, std::int64_t outputs, std::int64_t inputs) {
+      return reader.matrix(prefix + name, outputs, inputs);
+    };
+    const auto optional = [&](const char* name, std::int64_t size) {
+      return reader.optional_vector(prefix + name, size);
+    };
+    layers_.push_back(
+        {.attention_norm = reader.vector(prefix + "attention_norm", a.hidden_size),
+         .ffn_norm = reader.vector(prefix + "ffn_norm", a.hidden_size),
+         .query = matrix("query", a.query_size(), a.hidden_size),
+         .key = matrix("key", a.kv_size(), a.hidden_size),
+         .value = matrix("value", a.kv_size(), a.hidden_size),
+         .attention_output = matrix("attention_output", a.hidden_size, a.query_size()),
+         .gate = matrix("gate", a.ffn_size, a.hidden_size),
+         .up = matrix("up", a.ffn_size, a.hidden_size),
+         .down = matrix("down", a.hidden_size, a.ffn_size),
+         .query_bias = optional("query_bias", a.query_size()),
+         .key_bias = optional("key_bias", a.kv_size()),
+         .value_bias = optional("value_bias", a.kv_size()),
+         .query_norm = optional("query_norm", a.head_dim),
+         .key_norm = optional("key_norm", a.head_dim)});
+  }
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+
+std::int64_t Model::weight_bytes() const {
+  std::int64_t bytes = output_.bytes();
+  for (const ModelLayer& layer : layers_) {
+    for (const Matrix* matrix : {&layer.query, &layer.key, &layer.value, &layer.attention_output,
+                                 &layer.gate, &layer.up, &layer.down}) {
+      bytes += matrix->bytes();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/parameters.hpp"
+#include "policies/kernels/table.hpp"
+
+namespace kvreplay {
+
+/// A decoder of the llama family: RMSNorm, RoPE on whole heads, grouped-query attention, SwiGLU.
+struct Architecture {
+  /// As the model file declares them; ranges are checked on loading.
+  [[nodiscard]] static std::span<const Parameter> parameters();
+
+  std::int64_t layers = 0;
+  std::int64_t hidden_size = 0;
+  std::int64_t ffn_size = 0;
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t context_tokens = 0;  ///< positions that the model was trained for
+  double norm_epsilon = 0;
+  double rope_theta = 0;
+  bool rope_interleaved = false;  ///< pairs (2i, 2i + 1), otherwise (i, i + head_dim / 2)
+  std::string rope_scaling;       ///< "none", or how the factors of the frequencies were made
+
+  [[nodiscard]] std::int64_t query_size() const { return query_heads * head_dim; }
+  [[nodiscard]] std::int64_t kv_size() const { return kv_heads * head_dim; }
+  /// Padded to whole panels: the width of a row of logits.
+  [[nodiscard]] std::int64_t logit_stride() const { return (vocabulary + 15) / 16 * 16; }
+};
+
+/// A matrix [outputs, inputs] in panels of 16 outputs, [outputs / 16, inputs, 16], rows of zeros in
+/// the last one. A view into the model file: either `floats` or `bfloats`.
+struct Matrix {
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  const float* floats = nullptr;
+  const kernels::BFloat* bfloats = nullptr;
+
+  [[nodiscard]] std::int64_t panels() const { return (outputs + 15) / 16; }
+  [[nodiscard]] std::int64_t bytes() const {
+    return panels() * 16 * inputs * (floats != nullptr ? 4 : 2);
+  }
+};
+
+struct ModelLayer {
+  std::span<const float> attention_norm;  ///< [hidden_size]
+  std::span<const float> ffn_norm;        ///< [hidden_size]
+  Matrix query;                           ///< [query_size, hidden_size]
+  Matrix key;                             ///< [kv_size, hidden_size]
+  Matrix value;                           ///< [kv_size, hidden_size]
+  Matrix attention_output;                ///< [hidden_size, query_size]
+  Matrix gate;                            ///< [ffn_size, hidden_size]
+  Matrix up;                              ///< [ffn_size, hidden_size]
+  Matrix down;                            ///< [hidden_size, ffn_size]
+  // Empty where the model has none.
+  std::span<const float> query_bias;  ///< [query_size]
+  std::span<const float> key_bias;    ///< [kv_size]
+  std::span<const float> value_bias;  ///< [kv_size]
+  std::span<const float> query_norm;  ///< [head_dim], of each head before RoPE
+  std::span<const float> key_norm;    ///< [head_dim]
+};
+
+/// A model file (docs/recording.md), memory-mapped: a safetensors file with a fixed set of tensors.
+class Model {
+ public:
+  /// Checks the header, and of every tensor its type, shape and bounds. UserErrors name the tensor.
+  explicit Model(const std::string& file);
+  ~Model();
+  Model(Model&&) noexcept;
+
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  /// Of the file that was imported.
+  [[nodiscard]] const std::string& source_sha256() const { return source_sha256_; }
+  [[nodiscard]] const std::string& tokenizer_name() const { return tokenizer_name_; }
+  /// Whether the file holds a tokenizer.
+  [[nodiscard]] bool has_tokenizer() const { return has_tokenizer_; }
+
+  [[nodiscard]] const Architecture& architecture() const { return architecture_; }
+  [[nodiscard]] const ModelLayer& layer(std::int64_t index) const {
+    return layers_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] const Matrix& embedding() const { return embedding_; }
+  /// The LM head; the embedding where the two are tied.
+  [[nodiscard]] const Matrix& output() const { return output_; }
+  [[nodiscard]] std::span<const float> output_norm() const { return output_norm_; }
+  /// [head_dim / 2] by which the frequencies are divided; empty without scaling.
+  [[nodiscard]] std::span<const float> rope_factors() const { return rope_factors_; }
+  /// Of the matrices that every token passes through, the LM head among them.
+  [[nodiscard]] std::int64_t weight_bytes() const;
+
+ private:
+  class Mapping;
+  class Reader;
+
+  std::string file_;
+  std::string name_;
+  std::string source_sha256_;
+  std::string tokenizer_name_;
+  bool has_tokenizer_ = false;
+  Architecture architecture_;
+  std::vector<ModelLayer> layers_;
+  Matrix embedding_;
+  Matrix output_;
+  std::span<const float> output_norm_;
+  std::span<const float> rope_factors_;
+  std::unique_ptr<Mapping> mapping_;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,355 @@
+#include "sim/models/record.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <span>
+
+#include "base/build_info.hpp"
+#include "base/error.hpp"
+#include "base/progress.hpp"
+#include "policies/kernels/kernels.hpp"
+#include "sim/models/full_attention.hpp"
+#include "sim/models/transformer.hpp"
+#include "traces/trace_writer.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr std::int64_t kLogitRows = 64;    // rows whose logits are in memory at a time
+constexpr std::int64_t kPendingRows = 64;  // rows that wait for one write to the trace
+
+void check(const Model& model, const RecordOptions& options) {
+  const std::int64_t tokens = options.prompt_tokens + options.steps;
+  check_text(model, options.ids, options.prompt_tokens, options.steps,
+             options.sampling ? options.prompt_tokens : tokens);
+  const std::int64_t layers = model.architecture().layers;
+  for (std::size_t i = 0; i < options.layers.size(); ++i) {
+    const std::int64_t layer = options.layers[i];
+    if (layer < 0 || layer >= layers || (i > 0 && layer <= options.layers[i - 1])) {
+      throw UserError({"--layers", ""}, "layer " + std::to_string(layer),
+                      "0 to " + std::to_string(layers - 1) + ", increasing");
+    }
+  }
+  if (options.query_window < 0 || options.query_window > options.prompt_tokens) {
+    throw UserError({"--query-window", ""}, std::to_string(options.query_window),
+                    "0 to " + std::to_string(options.prompt_tokens) + ", the prompt's tokens");
+  }
+}
+
+TraceInfo trace_info(const Model& model, const RecordOptions& options) {
+  const Architecture& a = model.architecture();
+  TraceInfo info;
+  info.model = model.name();
+  info.weights_sha256 = model.source_sha256();
+  info.layers = a.layers;
+  info.query_heads = a.query_heads;
+  info.kv_heads = a.kv_heads;
+  info.head_dim = a.head_dim;
+  info.hidden_size = a.hidden_size;
+  info.recorded_layers = options.layers;
+  if (options.layers.empty()) {
+    info.recorded_layers.resize(static_cast<std::size_t>(a.layers));
+    std::iota(info.recorded_layers.begin(), info.recorded_layers.end(), 0);
+  }
+  info.sliding_window.assign(info.recorded_layers.size(), 0);
+  info.prompt_tokens = options.prompt_tokens;
+  info.tokens = options.prompt_tokens + options.steps;
+  info.dtype = "f16";
+  info.key_state = "post_rope";
+  info.rope_theta = a.rope_theta;
+  info.rope_pairs = a.rope_interleaved ? "interleaved" : "half";
+  info.rope_scaling = a.rope_scaling;
+  info.softmax_scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+  info.tokenizer = model.tokenizer_name();
+  info.text_source = options.text_source;
+  info.text_sha256 = options.text_sha256;
+  info.text_mode = !options.sampling                    ? "teacher_forced"
+                   : options.sampling->temperature == 0 ? "greedy"
+                                                        : "sampled";
+  info.tool = "kvreplay record";
+  info.tool_version = version();
+  info.seed = options.sampling ? static_cast<std::int64_t>(options.sampling->seed) : 0;
+  info.created_utc = options.created_utc;
+  return info;
+}
+
+/// Full attention that hands on what it sees of the recorded layers to the trace.
+class RecordingAttention final : public Attention {
+ public:
+  RecordingAttention(const Architecture& architecture, const TraceInfo& info,
+                     TraceWriter::Queries queries, WorkerPool& pool, TraceWriter& writer)
+      : architecture_(architecture),
+        info_(info),
+        queries_(queries),
+        pool_(pool),
+        writer_(writer),
+        full_(architecture, info.tokens, pool) {}
+
+  void attend(const LayerBatch& batch, float* outputs) override {
+    const auto found =
+        std::lower_bound(info_.recorded_layers.begin(), info_.recorded_layers.end(), batch.layer);
+    if (found != info_.recorded_layers.end() && *found == batch.layer) {
+      keep(found - info_.recorded_layers.begin(), batch);
+    }
+    full_.attend(batch, outputs);
+  }
+  /// A batch lies before the first query or from it on.
+  [[nodiscard]] bool wants_queries_ahead() const override { return queries_.ahead && in_queries_; }
+
+  /// Before a batch from `position` on.
+  void begin(std::int64_t position) { in_queries_ = position >= queries_.start; }
+  /// Writes what waits, once it is enough or `all` of it is wanted.
+  void write(bool all) {
+    for (auto& [key, heads] : pending_) {
+      for (std::size_t head = 0; head < heads.size(); ++head) {
+        std::vector<Half>& rows = heads[head];
+        const std::int64_t width =
+            key.second == LayerTensor::kAttentionInput ? info_.hidden_size : info_.head_dim;
+        if (rows.empty() || (!all && std::ssize(rows) < kPendingRows * width)) continue;
+        writer_.append(key.first, key.second, static_cast<std::int64_t>(head), rows);
+        rows.clear();
+      }
+    }
+  }
+
+ private:
+  void keep(std::int64_t index, const LayerBatch& batch) {
+    const std::int64_t dim = architecture_.head_dim;
+    keep(index, LayerTensor::kKey, batch, batch.keys, architecture_.kv_heads, dim);
+    keep(index, LayerTensor::kValue, batch, batch.values, architecture_.kv_heads, dim);
+    if (!in_queries_) return;
+    keep(index, LayerTensor::kQuery, batch, batch.queries, architecture_.query_heads, dim);
+    if (queries_.ahead) {
+      keep(index, LayerTensor::kQueryAhead, batch, batch.queries_ahead, architecture_.query_heads,
+           dim);
+    }
+    if (queries_.attention_input) {
+      keep(index, LayerTensor::kAttentionInput, batch, batch.attention_input, 1,
+           architecture_.hidden_size);
+    }
+  }
+
+  /// rows: [batch.rows, heads * width].
+  void keep(std::int64_t index, LayerTensor tensor, const LayerBatch& batch, const float* rows,
+            std::int64_t heads, std::int64_t width) {
+    std::vector<std::vector<Half>>& pending = pending_[{index, tensor}];
+    pending.resize(static_cast<std::size_t>(heads));
+    pool_.run(heads, [&](std::int64_t head) {
+      std::vector<Half>& to = pending[static_cast<std::size_t>(head)];
+      const std::size_t before = to.size();
+      to.resize(before + static_cast<std::size_t>(batch.rows * width));
+      for (std::int64_t r = 0; r < batch.rows; ++r) {
+        kernels::to_half(rows + (r * heads + head) * width,
+                         to.data() + before + static_cast<std::size_t>(r * width), width);
+      }
+      const auto unbounded =
+          std::find_if(to.begin() + static_cast<std::ptrdiff_t>(before), to.end(),
+                       [](Half half) { return (half.bits & 0x7c00U) == 0x7c00U; });
+      if (unbounded != to.end()) {
+        throw UserError({"record", "/layer/" + std::to_string(batch.layer)},
+                        "a vector that half precision cannot hold, at a position from " +
+                            std::to_string(batch.positions.front()),
+                        "magnitudes up to 65504");
+      }
+    });
+  }
+
+  const Architecture& architecture_;
+  const TraceInfo& info_;
+  TraceWriter::Queries queries_;
+  WorkerPool& pool_;
+  TraceWriter& writer_;
+  FullAttention full_;
+  bool in_queries_ = false;
+  /// By recorded layer and tensor, of each head.
+  std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::vector<Half>>> pending_;
+};
+
+/// The token statistics of a trace, as they come in.
+class Statistics {
+ public:
+  explicit Statistics(std::int64_t tokens)
+      : entropy(static_cast<std::size_t>(tokens)),
+        top_probability(entropy.size()),
+        log_probability(entropy.size()) {}
+
+  /// Of consecutive positions from `first` on. `next`: the token that follows each; the last
+  /// position of a text has none. Returns the logits of the last row.
+  std::span<const float> add(Transformer& transformer, std::int64_t first,
+                             std::span<const float> hidden, std::span<const std::int32_t> next) {
+    const Architecture& a = transformer.model().architecture();
+    const std::int64_t rows = std::ssize(hidden) / a.hidden_size;
+    std::span<const float> last;
+    for (std::int64_t begin = 0; begin < rows; begin += kLogitRows) {
+      const std::int64_t count = std::min(kLogitRows, rows - begin);
+      const std::span<const float> logits =
+          transformer.logits(hidden.subspan(static_cast<std::size_t>(begin * a.hidden_size),
+                                            static_cast<std::size_t>(count * a.hidden_size)));
+      const auto row = [&](std::int64_t r) {
+        return logits.subspan(static_cast<std::size_t>(r * a.logit_stride()),
+                              static_cast<std::size_t>(a.vocabulary));
+      };
+      transformer.pool().run(count, [&](std::int64_t r) {
+        thread_local std::vector<float> scratch;
+        const NextToken found = next_token(row(r), scratch);
+        const auto at = static_cast<std::size_t>(first + begin + r);
+        entropy[at] = found.entropy;
+        top_probability[at] = found.top_probability;
+        if (!std::isfinite(found.entropy)) {
+          throw UserError({transformer.model().name(), ""},
+                          "gives logits that are not finite, at position " + std::to_string(at),
+                          "a model whose weights and results are finite");
+        }
+        const auto following = static_cast<std::size_t>(begin + r);
+        if (following < next.size()) {
+          log_probability[at] = row(r)[static_cast<std::size_t>(next[following])] - found.log_sum;
+        } else {
+          log_sum_ = found.log_sum;
+        }
+      });
+      last = row(count - 1);
+    }
+    return last;
+  }
+  /// The token that followed the last position added, where it was not known then.
+  void follow(std::int64_t position, std::span<const float> logits, std::int32_t next) {
+    log_probability[static_cast<std::size_t>(position)] =
+        logits[static_cast<std::size_t>(next)] - log_sum_;
+  }
+
+  [[nodiscard]] double perplexity(std::int64_t begin) const {
+    const auto from = log_probability.begin() + begin;
+    const auto to = log_probability.end() - 1;
+    return std::exp(-std::accumulate(from, to, 0.0) / static_cast<double>(to - from));
+  }
+
+  std::vector<float> entropy;
+  std::vector<float> top_probability;
+  std::vector<float> log_probability;
+
+ private:
+  float log_sum_ = 0;  // of the last position, if the token after it was not known
+};
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+void check_text(const Model& model, std::span<const std::int32_t> ids, std::int64_t prompt_tokens,
+                std::int64_t steps, std::int64_t needed) {
+  const Architecture& a = model.architecture();
+  if (prompt_tokens < 1)
+    throw UserError({"--prompt", ""}, std::to_string(prompt_tokens), "1 or more");
+  if (steps < 1) throw UserError({"--steps", ""}, std::to_string(steps), "1 or more");
+  // Each alone first: their sum may not fit.
+  if (prompt_tokens > a.context_tokens || steps > a.context_tokens ||
+      prompt_tokens + steps > a.context_tokens) {
+    throw UserError(
+        {"--prompt, --steps", ""},
+        std::to_string(prompt_tokens) + " and " + std::to_string(steps) + " tokens",
+        std::to_string(a.context_tokens) + " or fewer together, the context of " + model.name());
+  }
+  if (std::ssize(ids) < needed) {
+    throw UserError({"--prompt, --steps", ""},
+                    "a text of " + std::to_string(ids.size()) + " tokens",
+                    std::to_string(needed) + " tokens or more");
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= a.vocabulary) {
+      throw UserError(
+          {"", ""}, "token id " + std::to_string(ids[i]) + " at position " + std::to_string(i),
+          "0 to " + std::to_string(a.vocabulary - 1) + ", the vocabulary of " + model.name());
+    }
+  }
+}
+
+double token_flops(const Architecture& a, std::int64_t position) {
+  const std::int64_t layer =
+      2 * a.hidden_size * (a.query_size() + a.kv_size()) + 3 * a.hidden_size * a.ffn_size;
+  const std::int64_t attention = 2 * a.query_size() * (position + 1);
+  return 2.0 * static_cast<double>(a.layers * (layer + attention) + a.hidden_size * a.vocabulary);
+}
+
+RecordResult record_trace(const Model& model, const RecordOptions& options,
+                          const std::string& out) {
+  check(model, options);
+  const TraceInfo info = trace_info(model, options);
+  const TraceWriter::Queries queries{.start = info.prompt_tokens - options.query_window,
+                                     .ahead = options.queries_ahead,
+                                     .attention_input = options.attention_input};
+  WorkerPool pool(options.threads);
+  Transformer transformer(model, info.tokens, pool);
+  TraceWriter writer(out, info, queries);
+  RecordingAttention attention(model.architecture(), info, queries, pool, writer);
+  Statistics statistics(info.tokens);
+  std::optional<Progress> progress;
+  if (options.show_progress) progress.emplace("recording", info.tokens);
+
+  std::vector<std::int32_t> ids = options.ids;
+  ids.resize(static_cast<std::size_t>(options.sampling ? info.prompt_tokens : info.tokens));
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(info.tokens));
+  std::iota(positions.begin(), positions.end(), 0);
+
+  /// Runs positions [begin, end) in one batch; returns the last one's logits.
+  const auto run = [&](std::int64_t begin, std::int64_t end) {
+    const auto first = static_cast<std::size_t>(begin);
+    const auto count = static_cast<std::size_t>(end - begin);
+    attention.begin(begin);
+    const std::span<const float> hidden =
+        transformer.run(std::span(ids).subspan(first, count),
+                        std::span(positions).subspan(first, count), attention);
+    attention.write(false);
+    const std::span<const std::int32_t> next = std::span(ids).subspan(first + 1);
+    const std::span<const float> logits =
+        statistics.add(transformer, begin, hidden, next.first(std::min(count, next.size())));
+    if (progress) progress->advance(end - begin);
+    return logits;
+  };
+  std::span<const float> logits;
+  const auto run_all = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t next = begin; begin < end; begin = next) {
+      next = std::min(begin + options.chunk_tokens, end);
+      if (begin < queries.start) next = std::min(next, queries.start);
+      logits = run(begin, next);
+    }
+  };
+
+  RecordResult result;
+  auto start = std::chrono::steady_clock::now();
+  run_all(0, info.prompt_tokens);
+  result.prompt_s = seconds_since(start);
+  start = std::chrono::steady_clock::now();
+  if (!options.sampling) {
+    run_all(info.prompt_tokens, info.tokens);
+  } else {
+    Sampler sampler(*options.sampling);
+    for (std::int64_t position = info.prompt_tokens; position < info.tokens; ++position) {
+      ids.push_back(sampler.draw(logits));
+      statistics.follow(position - 1, logits, ids.back());
+      logits = run(position, position + 1);
+    }
+  }
+  result.steps_s = seconds_since(start);
+
+  attention.write(true);
+  statistics.log_probability.back() = 0;
+  writer.write_tokens(ids, statistics.entropy, statistics.top_probability,
+                      statistics.log_probability);
+  writer.finish();
+
+  for (std::int64_t position = 0; position < info.tokens; ++position) {
+    (position < info.prompt_tokens ? result.prompt_flops : result.steps_flops) +=
+        token_flops(model.architecture(), position);
+  }
+  result.perplexity = statistics.perplexity(0);
+  result.decode_perplexity = statistics.perplexity(info.prompt_tokens);
+  return result;
+}
+
+}  // namespace kvreplay

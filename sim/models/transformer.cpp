@@ -1,0 +1,239 @@
+#include "sim/models/transformer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cmath>
+#include <utility>
+
+#include "policies/kernels/kernels.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr std::int64_t kTaskPanels = 4;
+constexpr std::int64_t kTaskRows = 128;
+
+std::int64_t blocks(std::int64_t count, std::int64_t block) {
+  return (count + block - 1) / block;
+}
+
+void grow(std::vector<float>& buffer, std::int64_t size) {
+  if (std::ssize(buffer) < size) buffer.resize(static_cast<std::size_t>(size));
+}
+
+/// to = x / sqrt(mean(x^2) + epsilon) * weights. (Zhang and Sennrich 2019)
+void rms_norm(const float* x, std::span<const float> weights, double epsilon, float* to) {
+  const std::int64_t size = std::ssize(weights);
+  const double mean = static_cast<double>(kernels::dot(x, x, size)) / static_cast<double>(size);
+  const auto scale = static_cast<float>(1 / std::sqrt(mean + epsilon));
+  for (std::int64_t i = 0; i < size; ++i) to[i] = x[i] * scale * weights.data()[i];
+}
+
+}  // namespace
+
+Transformer::Transformer(const Model& model, std::int64_t max_tokens, WorkerPool& pool)
+    : model_(model), pool_(pool) {
+  const Architecture& a = model.architecture();
+  const std::int64_t pairs = a.head_dim / 2;
+  std::vector<double> frequencies;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(a.head_dim);
+    const std::span<const float> factors = model.rope_factors();
+    const double factor =
+        factors.empty() ? 1.0 : static_cast<double>(factors[static_cast<std::size_t>(i)]);
+    frequencies.push_back(std::pow(a.rope_theta, exponent) / factor);
+  }
+  for (std::int64_t position = 0; position < max_tokens; ++position) {
+    for (const double frequency : frequencies) {
+      const double angle = static_cast<double>(position) * frequency;
+      cosines_.push_back(static_cast<float>(std::cos(angle)));
+      sines_.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+}
+
+std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
+                                        std::span<const std::int64_t> positions,
+                                        Attention& attention) {
+  assert(ids.size() == positions.size() && !ids.empty());
+  const Architecture& a = model_.architecture();
+  const std::int64_t rows = std::ssize(ids);
+  for (const auto& [buffer, width] : {std::pair{&hidden_, a.hidden_size},
+                                      {&normed_, a.hidden_size},
+                                      {&ahead_normed_, a.hidden_size},
+                                      {&queries_, a.query_size()},
+                                      {&queries_ahead_, a.query_size()},
+                                      {&keys_, a.kv_size()},
+                                      {&values_, a.kv_size()},
+                                      {&attended_, a.query_size()},
+                                      {&projected_, a.hidden_size},
+                                      {&gate_, a.ffn_size},
+                                      {&up_, a.ffn_size}}) {
+    grow(*buffer, rows * width);
+  }
+  const auto add_projected = [&] {
+    for_rows(rows, [&](std::int64_t r) {
+      for (std::int64_t i = r * a.hidden_size; i < (r + 1) * a.hidden_size; ++i) {
+        hidden_[static_cast<std::size_t>(i)] += projected_[static_cast<std::size_t>(i)];
+      }
+    });
+  };
+
+  const bool ahead = attention.wants_queries_ahead();
+  embed(ids);
+  for (std::int64_t index = 0; index < a.layers; ++index) {
+    const ModelLayer& layer = model_.layer(index);
+    norm_rows(hidden_, rows, layer.attention_norm, normed_);
+    if (ahead) {
+      norm_rows(index == 0 ? hidden_ : hidden_before_, rows, layer.attention_norm, ahead_normed_);
+      hidden_before_ = hidden_;
+    }
+    const Product projections[] = {{&layer.query, normed_.data(), queries_.data()},
+                                   {&layer.key, normed_.data(), keys_.data()},
+                                   {&layer.value, normed_.data(), values_.data()},
+                                   {&layer.query, ahead_normed_.data(), queries_ahead_.data()}};
+    multiply(rows, std::span(projections).first(ahead ? 4 : 3));
+    for_rows(rows, [&](std::int64_t r) {
+      const std::int64_t position = positions[static_cast<std::size_t>(r)];
+      const auto finish_queries = [&](std::vector<float>& queries) {
+        finish_heads(queries.data() + r * a.query_size(), a.query_heads, layer.query_bias,
+                     layer.query_norm, position);
+      };
+      finish_queries(queries_);
+      if (ahead) finish_queries(queries_ahead_);
+      finish_heads(keys_.data() + r * a.kv_size(), a.kv_heads, layer.key_bias, layer.key_norm,
+                   position);
+      for (std::size_t i = 0; i < layer.value_bias.size(); ++i) {
+        values_[static_cast<std::size_t>(r * a.kv_size()) + i] += layer.value_bias[i];
+      }
+    });
+
+    attention.attend({.layer = index,
+                      .rows = rows,
+                      .positions = positions,
+                      .attention_input = normed_.data(),
+                      .queries = queries_.data(),
+                      .keys = keys_.data(),
+                      .values = values_.data(),
+                      .queries_ahead = ahead ? queries_ahead_.data() : nullptr},
+                     attended_.data());
+    multiply(rows,
+             std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
+    add_projected();
+
+    norm_rows(hidden_, rows, layer.ffn_norm, normed_);
+    multiply(rows, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
+                              Product{&layer.up, normed_.data(), up_.data()}});
+    for_rows(rows, [&](std::int64_t r) {
+      kernels::silu_multiply(gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size,
+                             a.ffn_size);
+    });
+    multiply(rows, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
+    add_projected();
+  }
+  norm_rows(hidden_, rows, model_.output_norm(), projected_);
+  return std::span<const float>(projected_).first(static_cast<std::size_t>(rows * a.hidden_size));
+}
+
+std::span<const float> Transformer::logits(std::span<const float> hidden) {
+  const Architecture& a = model_.architecture();
+  const std::int64_t rows = std::ssize(hidden) / a.hidden_size;
+  grow(logits_, rows * a.logit_stride());
+  multiply(rows, std::array{Product{&model_.output(), hidden.data(), logits_.data()}});
+  return std::span<const float>(logits_).first(static_cast<std::size_t>(rows * a.logit_stride()));
+}
+
+void Transformer::rotate(float* head, std::int64_t position) const {
+  const Architecture& a = model_.architecture();
+  const std::int64_t pairs = a.head_dim / 2;
+  const float* cosines = cosines_.data() + position * pairs;
+  const float* sines = sines_.data() + position * pairs;
+  const std::int64_t step = a.rope_interleaved ? 2 : 1;
+  const std::int64_t apart = a.rope_interleaved ? 1 : pairs;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    float& first = head[step * i];
+    float& second = head[step * i + apart];
+    const float x = first;
+    const float y = second;
+    first = x * cosines[i] - y * sines[i];
+    second = x * sines[i] + y * cosines[i];
+  }
+}
+
+void Transformer::multiply(std::int64_t rows, std::span<const Product> products) {
+  const std::int64_t row_blocks = blocks(rows, kTaskRows);
+  std::int64_t tasks = 0;
+  for (const Product& product : products) {
+    tasks += row_blocks * blocks(product.matrix->panels(), kTaskPanels);
+  }
+  pool_.run(tasks, [&](std::int64_t task) {
+    const Product* product = products.data();
+    std::int64_t here = 0;
+    while (task >= (here = row_blocks * blocks(product->matrix->panels(), kTaskPanels))) {
+      task -= here;
+      ++product;
+    }
+    const Matrix& matrix = *product->matrix;
+    const std::int64_t panel = task / row_blocks * kTaskPanels;
+    const std::int64_t row = task % row_blocks * kTaskRows;
+    const std::int64_t stride = matrix.panels() * 16;
+    const kernels::PanelProduct part{.rows = product->rows + row * matrix.inputs,
+                                     .row_count = std::min(kTaskRows, rows - row),
+                                     .row_stride = matrix.inputs,
+                                     .depth = matrix.inputs,
+                                     .panel_count = std::min(kTaskPanels, matrix.panels() - panel),
+                                     .panel_stride = 16 * matrix.inputs,
+                                     .products = product->products + row * stride + panel * 16,
+                                     .product_stride = stride};
+    const std::int64_t first = panel * part.panel_stride;
+    if (matrix.floats != nullptr) {
+      kernels::multiply(part, matrix.floats + first);
+    } else {
+      kernels::multiply(part, matrix.bfloats + first);
+    }
+  });
+}
+
+/// A few rows a task.
+void Transformer::for_rows(std::int64_t rows, const std::function<void(std::int64_t)>& work) {
+  constexpr std::int64_t kRows = 8;
+  pool_.run(blocks(rows, kRows), [&](std::int64_t task) {
+    for (std::int64_t r = task * kRows; r < std::min(rows, (task + 1) * kRows); ++r) work(r);
+  });
+}
+
+void Transformer::embed(std::span<const std::int32_t> ids) {
+  const Matrix& table = model_.embedding();
+  for (std::size_t r = 0; r < ids.size(); ++r) {
+    assert(ids[r] >= 0 && ids[r] < table.outputs);
+    float* row = hidden_.data() + static_cast<std::int64_t>(r) * table.inputs;
+    const std::int64_t first = ids[r] / 16 * 16 * table.inputs + ids[r] % 16;
+    for (std::int64_t i = 0; i < table.inputs; ++i) {
+      row[i] = table.floats != nullptr ? table.floats[first + 16 * i]
+                                       : bfloat16_to_float(table.bfloats[first + 16 * i].bits);
+    }
+  }
+}
+
+void Transformer::norm_rows(const std::vector<float>& from, std::int64_t rows,
+                            std::span<const float> weights, std::vector<float>& normed) {
+  const std::int64_t size = std::ssize(weights);
+  for_rows(rows, [&](std::int64_t r) {
+    rms_norm(from.data() + r * size, weights, model_.architecture().norm_epsilon,
+             normed.data() + r * size);
+  });
+}
+
+void Transformer::finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
+                               std::span<const float> norm, std::int64_t position) const {
+  const Architecture& a = model_.architecture();
+  for (std::size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
+  for (std::int64_t head = 0; head < heads; ++head) {
+    float* vector = row + head * a.head_dim;
+    if (!norm.empty()) rms_norm(vector, norm, a.norm_epsilon, vector);
+    rotate(vector, position);
+  }
+}
+
+}  // namespace kvreplay

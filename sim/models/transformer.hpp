@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/worker_pool.hpp"
+#include "sim/models/model_file.hpp"
+
+namespace kvreplay {
+
+/// What a layer computed for the rows of a batch, before attention: after biases, head norms and
+/// RoPE. Row-major views, valid during the call.
+struct LayerBatch {
+  std::int64_t layer = 0;
+  std::int64_t rows = 0;
+  std::span<const std::int64_t> positions{};  ///< [rows]
+  const float* attention_input = nullptr;     ///< [rows, hidden_size], normed
+  const float* queries = nullptr;             ///< [rows, query_heads * head_dim]
+  const float* keys = nullptr;                ///< [rows, kv_heads * head_dim]
+  const float* values = nullptr;              ///< [rows, kv_heads * head_dim]
+  /// As queries, but of the residual stream at the attention of the layer before: this layer's
+  /// norm, projection, head norm and RoPE. The first layer has none before it: its own queries.
+  /// Null where they are not wanted.
+  const float* queries_ahead = nullptr;
+};
+
+/// What stands between a layer's queries and its output projection.
+class Attention {
+ public:
+  /// outputs: [rows, query_heads * head_dim].
+  virtual void attend(const LayerBatch& batch, float* outputs) = 0;
+  /// Whether the batch is to hold queries_ahead, which cost a product a layer.
+  [[nodiscard]] virtual bool wants_queries_ahead() const { return false; }
+
+ protected:
+  ~Attention() = default;
+};
+
+/// Runs a model on batches of rows: consecutive positions of one sequence, or one position of
+/// several; what belongs together only the Attention knows. In single precision. Every sum has one
+/// fixed order, so a row's results are the same bits whatever other rows, and however many threads,
+/// there are.
+class Transformer {
+ public:
+  /// Positions up to max_tokens - 1. The model and the pool outlive this object.
+  Transformer(const Model& model, std::int64_t max_tokens, WorkerPool& pool);
+
+  [[nodiscard]] const Model& model() const { return model_; }
+  [[nodiscard]] WorkerPool& pool() const { return pool_; }
+
+  /// The last layer's output, normed, [rows, hidden_size]; valid until the next call.
+  [[nodiscard]] std::span<const float> run(std::span<const std::int32_t> ids,
+                                           std::span<const std::int64_t> positions,
+                                           Attention& attention);
+  /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
+  [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
+
+  /// Turns a head's vector to a position. (Su et al. 2021, with the model's factors)
+  void rotate(float* head, std::int64_t position) const;
+
+ private:
+  struct Product {
+    const Matrix* matrix;
+    const float* rows;
+    float* products;
+  };
+  void multiply(std::int64_t rows, std::span<const Product> products);
+  void for_rows(std::int64_t rows, const std::function<void(std::int64_t)>& work);
+  void embed(std::span<const std::int32_t> ids);
+  void norm_rows(const std::vector<float>& from, std::int64_t rows, std::span<const float> weights,
+                 std::vector<float>& normed);
+  /// Bias, head norm and RoPE of one row of heads.
+  void finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
+                    std::span<const float> norm, std::int64_t position) const;
+
+  const Model& model_;
+  WorkerPool& pool_;
+  std::vector<float> cosines_;  // [max_tokens, head_dim / 2]
+  std::vector<float> sines_;    // [max_tokens, head_dim / 2]
+
+  // Of the batch that runs, [rows, ...].
+  std::vector<float> hidden_;
+  std::vector<float> normed_;
+  std::vector<float> hidden_before_;  // as it entered the layer before
+  std::vector<float> ahead_normed_;
+  std::vector<float> queries_;
+  std::vector<float> queries_ahead_;
+  std::vector<float> keys_;
+  std::vector<float> values_;
+  std::vector<float> attended_;
+  std::vector<float> projected_;
+  std::vector<float> gate_;
+  std::vector<float> up_;
+  std::vector<float> logits_;
+};
+
+}  // namespace kvreplay

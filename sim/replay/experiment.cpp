@@ -1,0 +1,530 @@
+#include "sim/replay/experiment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/argument_json.hpp"
+#include "base/error.hpp"
+#include "base/hash.hpp"
+#include "sim/replay/experiment_source.hpp"
+#include "traces/shipped.hpp"
+#include "traces/trace.hpp"
+
+namespace kvreplay {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+
+/// A named config file of one kind, with the settings that apply to it.
+struct NamedConfig {
+  std::string name;
+  ConfigNode node;
+  /// What the settings set, by the path in `node`: key and value.
+  std::map<std::string, std::pair<std::string, Value>> applied;
+};
+
+/// What a setting may name in a config: a parameter, or the part of a role (no parameter).
+struct Target {
+  std::string path;
+  const Parameter* parameter = nullptr;
+};
+
+/// How settings reach into the configs of one kind.
+struct Kind {
+  std::string member;  ///< of the experiment: "system"
+  std::string folder;  ///< of configs/: "systems"
+  std::vector<Target> (*targets)(const ConfigNode&);
+  ConfigNode (*apply)(const ConfigNode&, const std::string& path, const std::string& value);
+};
+
+std::vector<Target> targets_of(std::span<const Parameter> parameters,
+                               const std::string& prefix = "") {
+  std::vector<Target> targets;
+  for (const Parameter& parameter : parameters) {
+    targets.push_back({prefix + parameter.name, &parameter});
+  }
+  return targets;
+}
+
+/// The parameters of a part; none when there is no such part, which parsing will say.
+std::span<const Parameter> part_parameters(const std::string& role, const std::string& part) {
+  const auto found = part_catalogue().find({role, part});
+  if (found == part_catalogue().end()) return {};
+  return found->second.parameters;
+}
+
+/// By name alone: whether the parts fit each other is seen once every setting has been applied.
+std::vector<Target> system_targets(const ConfigNode& node) {
+  std::vector<Target> targets = targets_of(DecideSpec::stream_parameters(), "stream.");
+  for (const std::string& role : SystemSpec::roles()) {
+    targets.push_back({role + ".part", nullptr});
+    if (!node.has(role)) continue;
+    const std::string part = node.at(role).at("part").text();
+    for (Target& target : targets_of(part_parameters(role, part), role + ".")) {
+      targets.push_back(std::move(target));
+    }
+  }
+  return targets;
+}
+
+/// A part that takes another's place keeps those of its arguments that it has, too.
+ConfigNode apply_to_system(const ConfigNode& system, const std::string& path,
+                           const std::string& value) {
+  const std::size_t dot = path.find('.');
+  const std::string role = path.substr(0, dot);
+  if (path.substr(dot + 1) != "part") return system.with(path, value);
+  json member{{"part", value}};
+  if (system.has(role)) {
+    for (const Parameter& parameter : part_parameters(role, value)) {
+      const std::string& name = parameter.name;
+      if (system.at(role).has(name)) member[name] = system.at(role).at(name).raw();
+    }
+  }
+  return system.with(role, member.dump());
+}
+
+ConfigNode apply_plainly(const ConfigNode& node, const std::string& path,
+                         const std::string& value) {
+  return node.with(path, value);
+}
+
+const Kind kSystems{"system", "systems", system_targets, apply_to_system};
+const Kind kModels{"model", "models",
+                   [](const ConfigNode&) { return targets_of(ModelSpec::parameters()); },
+                   apply_plainly};
+const Kind kPlatforms{"platform", "platforms",
+                      [](const ConfigNode&) { return targets_of(PlatformSpec::parameters()); },
+                      apply_plainly};
+const Kind kDevices{"device", "devices",
+                    [](const ConfigNode& device) {
+                      return targets_of(part_parameters("device", device.at("part").text()));
+                    },
+                    apply_plainly};
+
+std::string text_of(const ConfigNode& value) {
+  return value.raw().is_string() ? value.text() : value.raw().dump();
+}
+
+/// Checks the value where it was given: what it ends up in may be a file that is right.
+Value checked_value(const Setting& setting, const Target& target) {
+  if (target.parameter != nullptr) {
+    Arguments arguments;
+    arguments.set_place(setting.place());
+    arguments.set(*target.parameter, setting.value.argument());
+    return arguments.all().begin()->second.value;
+  }
+  const std::string role = target.path.substr(0, target.path.find('.'));
+  std::vector<std::string> parts;
+  for (const auto& [key, part] : part_catalogue()) {
+    if (key.first == role) parts.push_back(key.second);
+  }
+  const std::string part = text_of(setting.value);
+  if (std::find(parts.begin(), parts.end(), part) == parts.end()) {
+    throw unknown_name(setting.place(), role, part, parts);
+  }
+  return part;
+}
+
+/// What the settings of a whole experiment have reached. A key that may stay without effect in one
+/// combination must have one in some other.
+class Reach {
+ public:
+  void note(const Setting& setting, bool applied, std::set<std::string> targets) {
+    Key& key = keys_[{setting.key, setting.from_file}];
+    if (key.targets.empty()) key.place = setting.place();
+    key.applied |= applied;
+    key.targets.merge(targets);
+  }
+  void check() const {
+    for (const auto& [name, key] : keys_) {
+      if (key.applied) continue;
+      const std::string role = name.first.substr(0, name.first.find('.'));
+      throw unknown_name(key.place, role + " parameter", name.first.substr(role.size() + 1),
+                         std::vector<std::string>(key.targets.begin(), key.targets.end()));
+    }
+  }
+
+ private:
+  struct Key {
+    Place place;
+    bool applied = false;
+    std::set<std::string> targets;
+  };
+  std::map<std::pair<std::string, bool>, Key> keys_;
+};
+
+void apply_setting(const Kind& kind, const Setting& setting, const std::string& key, bool required,
+                   std::vector<NamedConfig>& configs, Reach& reach) {
+  std::set<std::string> known;
+  bool applied = false;
+  for (NamedConfig& config : configs) {
+    const bool named = key.starts_with(config.name + ".");
+    const std::string path = named ? key.substr(config.name.size() + 1) : key;
+    for (const Target& target : kind.targets(config.node)) {
+      known.insert(target.path);
+      if (target.path != path) continue;
+      const Value value = checked_value(setting, target);
+      config.node = kind.apply(config.node, path, text_of(setting.value));
+      config.applied.insert_or_assign(path, std::pair(setting.key, value));
+      applied = true;
+    }
+  }
+  if (required) reach.note(setting, applied, std::move(known));
+}
+
+/// Reads every file once.
+class Files {
+ public:
+  const ConfigNode& load(const std::string& file) {
+    const auto found = files_.find(file);
+    if (found != files_.end()) return found->second;
+    return files_.emplace(file, ConfigNode::load(file)).first->second;
+  }
+
+ private:
+  std::map<std::string, ConfigNode> files_;
+};
+
+/// The configs that an experiment's member names, settings applied.
+std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
+                                      const ConfigFolder& folder, Files& files, Reach& reach) {
+  const ConfigNode member = point.member(kind.member);
+  std::vector<NamedConfig> configs;
+  std::set<std::string> seen;
+  for (const ConfigNode& item : member.items()) {
+    const std::string file = folder.file(kind.folder, item.text(), item.place());
+    std::string name = fs::path(file).stem().string();
+    if (!seen.insert(name).second) {
+      throw UserError(item.place(), "found '" + name + "' twice", "each " + kind.member + " once");
+    }
+    configs.push_back({std::move(name), files.load(file), {}});
+  }
+  if (configs.empty()) {
+    throw UserError(member.place(), "found none", "at least one " + kind.member);
+  }
+  // Parts first: a parameter may belong to the part that another setting chooses.
+  std::vector<Setting> settings = point.settings();
+  std::stable_partition(settings.begin(), settings.end(),
+                        [](const Setting& setting) { return setting.key.ends_with(".part"); });
+  const Setting* chosen = point.find(kind.member);
+  const bool file_knew = chosen == nullptr || chosen->from_file;
+  for (const Setting& setting : settings) {
+    const std::optional<std::string> key = setting.below(kind.member);
+    if (!key) continue;
+    // Who picks other systems than the file need not undo what the file sets for its own.
+    apply_setting(kind, setting, *key, !setting.from_file || file_knew, configs, reach);
+  }
+  return configs;
+}
+
+/// The variants of one kind: a config with its settings, each once.
+template <typename Spec>
+class Variants {
+ public:
+  explicit Variants(std::vector<Spec>& specs) : specs_(specs) {}
+
+  /// Indices in `specs`, which grow by those that are new.
+  template <typename Parse>
+  std::vector<std::size_t> take(const std::vector<NamedConfig>& configs, Parse&& parse) {
+    std::vector<std::size_t> indices;
+    for (const NamedConfig& config : configs) {
+      const auto key = std::pair(config.node.place().file, config.node.raw().dump());
+      const auto [known, is_new] = known_.emplace(key, specs_.size());
+      if (is_new) specs_.push_back(parse(config.node, config.name));
+      indices.push_back(known->second);
+    }
+    return indices;
+  }
+
+ private:
+  std::vector<Spec>& specs_;
+  std::map<std::pair<std::string, std::string>, std::size_t> known_;
+};
+
+/// Indices in `known`, which grows by the traces that are new: each is checked to be complete.
+std::vector<std::size_t> load_traces(const Point& point, const fs::path& folder,
+                                     std::vector<std::string>& known) {
+  const Setting* setting = point.find("trace");
+  const bool from_file = setting == nullptr || setting->from_file;
+  const ConfigNode member = point.member("trace");
+  std::vector<std::size_t> indices;
+  for (const ConfigNode& item : member.items()) {
+    const fs::path path = find_trace(item.text(), item.place());
+    const std::string file = (from_file ? folder / path : path).lexically_normal().string();
+    const auto found = std::find_if(known.begin(), known.end(), [&](const std::string& other) {
+      return trace_name(other) == trace_name(file);
+    });
+    const auto index = static_cast<std::size_t>(found - known.begin());
+    const bool twice = std::find(indices.begin(), indices.end(), index) != indices.end();
+    if (twice || (found != known.end() && *found != file)) {
+      throw UserError(item.place(), "found '" + trace_name(file) + "' twice",
+                      "traces with names of their own");
+    }
+    if (found == known.end()) {
+      static_cast<void>(TraceReader(file));
+      known.push_back(file);
+    }
+    indices.push_back(index);
+  }
+  if (indices.empty()) throw UserError(member.place(), "found none", "at least one");
+  return indices;
+}
+
+std::vector<std::int64_t> load_batches(const Point& point) {
+  static const Parameter kBatch =
+      integer_parameter("batch", "sequences", std::nullopt, {1, 4096}, "sequences a batch");
+  const ConfigNode member = point.member("batch");
+  std::vector<std::int64_t> batches;
+  for (const ConfigNode& item : values_of(member)) {
+    Arguments argument;
+    argument.set_place({item.place().file, ""});
+    argument.set(kBatch, item.argument());
+    batches.push_back(argument.integer("batch"));
+  }
+  if (batches.empty()) throw UserError(member.place(), "found none", "at least one");
+  return batches;
+}
+
+/// Builds an experiment combination by combination.
+class Loader {
+ public:
+  Loader(const ExperimentSource& source, const ConfigFolder& configs, Experiment& experiment)
+      : source_(source),
+        configs_(configs),
+        experiment_(experiment),
+        systems_(experiment.systems),
+        models_(experiment.models),
+        platforms_(experiment.platforms),
+        devices_(experiment.devices) {}
+
+  void load() {
+    experiment_.swept = source_.swept;
+    for (std::string& key : experiment_.swept) {
+      // "steps" is a column already; the results say what their own parameters are.
+      if (key.find('.') == std::string::npos) key = "experiment." + key;
+    }
+    if (source_.has_cases) experiment_.swept.insert(experiment_.swept.begin(), "case");
+    for (const Point& point : source_.points) take(point);
+    reach_.check();
+    drop_unreached();
+  }
+
+ private:
+  void take(const Point& point) {
+    const Arguments arguments = point.arguments();
+    experiment_.threads = static_cast<int>(arguments.integer("threads"));
+    Cell cell;
+    cell.seed = static_cast<std::uint64_t>(arguments.integer("seed"));
+    cell.steps = arguments.integer("steps");
+    cell.timed_steps = arguments.integer("timed_steps");
+    cell.warm_up_steps = arguments.integer("warm_up_steps");
+    const std::vector<std::int64_t> batches = load_batches(point);
+
+    const auto configs = [&](const Kind& kind) {
+      return load_configs(kind, point, configs_, files_, reach_);
+    };
+    const std::vector<NamedConfig> system_configs = configs(kSystems);
+    const std::vector<NamedConfig> model_configs = configs(kModels);
+    const std::vector<NamedConfig> platform_configs = configs(kPlatforms);
+    const std::vector<NamedConfig> device_configs = configs(kDevices);
+    const std::vector<std::size_t> systems = systems_.take(system_configs, SystemSpec::parse);
+    const std::vector<std::size_t> models = models_.take(model_configs, ModelSpec::parse);
+    const std::vector<std::size_t> platforms =
+        platforms_.take(platform_configs, PlatformSpec::parse);
+    const std::vector<std::size_t> devices = devices_.take(
+        device_configs,
+        [](const ConfigNode& node, const std::string&) { return DeviceSpec::parse(node); });
+    const fs::path folder = fs::path(source_.file.place().file).parent_path();
+    for (const std::size_t trace : load_traces(point, folder, experiment_.traces)) {
+      for (std::size_t m = 0; m < models.size(); ++m) {
+        for (std::size_t p = 0; p < platforms.size(); ++p) {
+          for (const std::int64_t batch : batches) {
+            for (std::size_t d = 0; d < devices.size(); ++d) {
+              for (std::size_t s = 0; s < systems.size(); ++s) {
+                cell.trace = trace;
+                cell.model = models[m];
+                cell.platform = platforms[p];
+                cell.batch = batch;
+                cell.device = devices[d];
+                cell.system = systems[s];
+                cell.settings = settings_of(point, arguments,
+                                            {&system_configs[s], &model_configs[m],
+                                             &platform_configs[p], &device_configs[d]});
+                add(cell);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+
+  /// What --set chose instead may leave a key of the file without any cell that it reaches.
+  void drop_unreached() {
+    for (std::size_t i = experiment_.swept.size(); i-- > 0;) {
+      const bool reached =
+          std::any_of(experiment_.cells.begin(), experiment_.cells.end(),
+                      [&](const Cell& cell) { return cell.settings[i].has_value(); });
+      if (reached) continue;
+      const auto at = static_cast<std::ptrdiff_t>(i);
+      experiment_.swept.erase(experiment_.swept.begin() + at);
+      for (Cell& cell : experiment_.cells) cell.settings.erase(cell.settings.begin() + at);
+    }
+  }
+
+  /// Of the swept keys, as this combination of configs has them.
+  [[nodiscard]] std::vector<std::optional<Value>> settings_of(
+      const Point& point, const Arguments& arguments,
+      std::initializer_list<const NamedConfig*> configs) const {
+    std::vector<std::optional<Value>> settings;
+    if (source_.has_cases) settings.emplace_back(point.case_name());
+    for (const std::string& key : source_.swept) {
+      std::optional<Value>& value = settings.emplace_back();
+      if (key.find('.') == std::string::npos) value = arguments.all().find(key)->second.value;
+      for (const NamedConfig* config : configs) {
+        for (const auto& [path, applied] : config->applied) {
+          if (applied.first == key) value = applied.second;
+        }
+      }
+    }
+    return settings;
+  }
+
+  void add(const Cell& cell) {
+    std::string identity;
+    for (const std::size_t index :
+         {cell.trace, cell.system, cell.model, cell.platform, cell.device}) {
+      identity += std::to_string(index) + ' ';
+    }
+    identity += std::to_string(cell.batch);
+    for (const std::optional<Value>& value : cell.settings) {
+      identity += '\n' + (value ? to_text(*value) : "-");
+    }
+    if (seen_.insert(identity).second) experiment_.cells.push_back(cell);
+  }
+
+  const ExperimentSource& source_;
+  const ConfigFolder& configs_;
+  Experiment& experiment_;
+  Files files_;
+  Reach reach_;
+  Variants<SystemSpec> systems_;
+  Variants<ModelSpec> models_;
+  Variants<PlatformSpec> platforms_;
+  Variants<DeviceSpec> devices_;
+  std::set<std::string> seen_;
+};
+
+/// The distinct values of a cell's member, in order: one as it is, several as a list.
+template <typename Member>
+json distinct(const std::vector<Cell>& cells, Member Cell::*member) {
+  json values = json::array();
+  std::set<Member> seen;
+  for (const Cell& cell : cells) {
+    if (seen.insert(cell.*member).second) values.push_back(cell.*member);
+  }
+  return values.size() == 1 ? values.front() : values;
+}
+
+/// Adds a variant under its name: alone, or to the list of those that share the name.
+void add_variant(json& object, const std::string& name, json variant) {
+  if (!object.contains(name)) {
+    object[name] = std::move(variant);
+    return;
+  }
+  json& there = object[name];
+  if (!there.is_array()) there = json::array({std::move(there)});
+  there.push_back(std::move(variant));
+}
+
+/// Which cell has what, in a form that is the same wherever the files lie.
+std::string cells_hash(const Experiment& experiment) {
+  Sha256 hash;
+  for (const Cell& cell : experiment.cells) {
+    json row = {cell.trace, cell.system, cell.model, cell.platform,    cell.device,
+                cell.batch, cell.seed,   cell.steps, cell.timed_steps, cell.warm_up_steps};
+    for (const std::optional<Value>& value : cell.settings) {
+      row.push_back(value ? to_json(*value) : json());
+    }
+    hash.update(row.dump());
+  }
+  return hash.hex();
+}
+
+}  // namespace
+
+std::span<const Parameter> Experiment::parameters() {
+  static const std::array kParameters{
+      integer_parameter("seed", "", 1, {0, 9.007e15}, "of every random choice"),
+      integer_parameter("threads", "", 0, {0, 1024},
+                        "0 = as many as the machine has; results do not depend on it"),
+      integer_parameter("steps", "steps", 0, {0, 1e9},
+                        "decode steps to replay; 0 = all of the trace's"),
+      integer_parameter("timed_steps", "steps", 64, {0, 1e9},
+                        "decode steps to simulate in time, drawn evenly; 0 = all after warm-up"),
+      integer_parameter("warm_up_steps", "steps", 16, {0, 1e9},
+                        "first decode steps that fill the caches and are not timed"),
+  };
+  return kParameters;
+}
+
+Experiment Experiment::load(const std::string& file, std::span<const std::string> sets,
+                            const ConfigFolder& configs) {
+  const ExperimentSource source(file, sets);
+  Experiment experiment;
+  experiment.name = fs::path(file).stem().string();
+  experiment.title = source.file.at("title").text();
+  std::copy_if(sets.begin(), sets.end(), std::back_inserter(experiment.sets),
+               [](const std::string& set) { return !set.starts_with("threads="); });
+  Loader(source, configs, experiment).load();
+  return experiment;
+}
+
+std::string Experiment::resolved() const {
+  json object;
+  for (const std::string& trace : traces) object["trace"].push_back(trace_name(trace));
+  for (const SystemSpec& system : systems) {
+    add_variant(object["system"], system.name, json::parse(system.resolved()));
+  }
+  for (const ModelSpec& model : models) {
+    add_variant(object["model"], model.name, to_json(model.arguments));
+  }
+  for (const PlatformSpec& platform : platforms) {
+    add_variant(object["platform"], platform.name, to_json(platform.arguments));
+  }
+  for (const DeviceSpec& device : devices) {
+    add_variant(object["device"], device.name,
+                part_json(device.device.name(), device.device.arguments()));
+  }
+  object["batch"] = distinct(cells, &Cell::batch);
+  if (!object["batch"].is_array()) object["batch"] = json::array({object["batch"]});
+  object["seed"] = distinct(cells, &Cell::seed);
+  object["steps"] = distinct(cells, &Cell::steps);
+  object["timed_steps"] = distinct(cells, &Cell::timed_steps);
+  object["warm_up_steps"] = distinct(cells, &Cell::warm_up_steps);
+  if (!swept.empty()) {
+    object["swept"] = swept;
+    object["cells"] = cells.size();
+    object["cells_sha256"] = cells_hash(*this);
+  }
+  return object.dump();
+}
+
+std::string trace_name(const std::string& file) {
+  const std::string name = fs::path(file).filename().string();
+  static constexpr std::string_view kEnding = ".kvtrace.h5";
+  if (name.ends_with(kEnding)) return name.substr(0, name.size() - kEnding.size());
+  return fs::path(name).stem().string();
+}
+
+}  // namespace kvreplay

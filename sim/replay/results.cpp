@@ -1,0 +1,471 @@
+#include "sim/replay/results.hpp"
+
+#include <H5public.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.hpp"
+#include "base/hash.hpp"
+#include "base/output_file.hpp"
+#include "base/shell.hpp"
+
+namespace kvreplay {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+/// NaN, an empty field, where there is nothing to divide by.
+double ratio(double numerator, double denominator) {
+  return denominator == 0 ? kNone : numerator / denominator;
+}
+
+/// Mean over the timed steps of a member of StepTiming.
+template <typename Number>
+double step_mean(const CellResult& cell, Number StepTiming::*member) {
+  double sum = 0;
+  for (const StepTiming& step : cell.timing.steps) sum += static_cast<double>(step.*member);
+  return sum / static_cast<double>(cell.timing.steps.size());
+}
+
+double milliseconds(double nanoseconds) {
+  return nanoseconds / 1e6;
+}
+
+/// The nearest-rank percentile.
+double latency_percentile(const CellResult& cell, double share) {
+  std::vector<SimTime> latencies;
+  for (const StepTiming& step : cell.timing.steps) latencies.push_back(step.latency_ns);
+  std::sort(latencies.begin(), latencies.end());
+  const double rank = std::ceil(share * static_cast<double>(latencies.size()));
+  return static_cast<double>(latencies[static_cast<std::size_t>(std::max(rank, 1.0)) - 1]);
+}
+
+/// Nanojoules over the timed steps and the batch, as millijoules a token.
+double mj_per_token(const CellResult& cell, double nanojoules) {
+  return ratio(nanojoules / 1e6,
+               static_cast<double>(std::ssize(cell.timing.steps) * cell.timing.batch));
+}
+
+double hidden_ns(const CellResult& cell) {
+  return step_mean(cell, &StepTiming::busy_io_ns) - step_mean(cell, &StepTiming::exposed_io_ns);
+}
+
+std::vector<Column<CellResult>> make_result_columns() {
+  using Cell = CellResult;
+  const auto count = [](std::int64_t number) { return CellValue{number}; };
+  return {
+      {"trace", "the recording that was replayed", [](const Cell& c) { return c.trace; }, 0},
+      {"synthetic", "1: the trace was generated, not recorded from a model",
+       [=](const Cell& c) { return count(c.synthetic ? 1 : 0); }},
+      {"model", "whose shape and compute the plan was made for",
+       [](const Cell& c) { return c.model; }, 0},
+      {"platform", "the SoC", [](const Cell& c) { return c.platform; }, 0},
+      {"batch", "sequences decoded together", [=](const Cell& c) { return count(c.batch); }, 0},
+      {"projection", "recorded shape -> the model's, where they differ",
+       [](const Cell& c) { return c.projection; }, 0},
+      {"device", "the flash device", [](const Cell& c) { return c.device; }, 0},
+      {"system", "the composition of parts", [](const Cell& c) { return c.system; }, 0},
+      {"steps", "decode steps timed",
+       [=](const Cell& c) { return count(std::ssize(c.timing.steps)); }, 0},
+      {"tokens_per_s", "decoded tokens of the whole batch a second",
+       [](const Cell& c) {
+         return static_cast<double>(c.batch) * 1e9 / step_mean(c, &StepTiming::latency_ns);
+       },
+       2},
+      {"latency_ms", "mean time of a step: compute + exposed I/O",
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::latency_ns)); }, 1},
+      {"latency_p99_ms", "99th percentile of the time of a step",
+       [](const Cell& c) { return milliseconds(latency_percentile(c, 0.99)); }},
+      {"compute_ms", "mean time a step that the processor computes",
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::compute_ns)); }, 1},
+      {"exposed_io_ms", "mean time a step that the processor waits for I/O",
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::exposed_io_ns)); }, 1},
+      {"hidden_io_ms", "mean time a step that I/O runs while the processor computes",
+       [](const Cell& c) { return milliseconds(hidden_ns(c)); }},
+      {"read_bytes_per_step", "bytes a step that cross the link to the host",
+       [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
+      {"least_read_bytes_per_step",
+       "bytes of entries that the oracle of best_hit_rate leaves to read",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.least_read_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       }},
+      {"read_requests_per_step", "read commands a step",
+       [](const Cell& c) { return step_mean(c, &StepTiming::read_requests); }},
+      {"mean_read_bytes", "bytes of a read command",
+       [](const Cell& c) {
+         return ratio(step_mean(c, &StepTiming::read_bytes),
+                      step_mean(c, &StepTiming::read_requests));
+       }},
+      {"written_bytes_per_step", "bytes a step that cross the link to the device",
+       [](const Cell& c) { return step_mean(c, &StepTiming::write_bytes); }},
+      {"write_requests_per_step", "write commands a step",
+       [](const Cell& c) { return step_mean(c, &StepTiming::write_requests); }},
+      {"moved_bytes_per_step", "bytes a step that the layout reads only to write them elsewhere",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.moved_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       }},
+      {"flash_region_bytes", "flash that the layouts take",
+       [=](const Cell& c) { return count(c.timing.region_bytes); }},
+      {"flash_live_bytes", "of it, entries of groups when the recording ends",
+       [=](const Cell& c) { return count(c.timing.live_bytes); }},
+      {"prompt_written_bytes", "bytes of the prompt's entries written before the first step",
+       [=](const Cell& c) { return count(c.timing.prompt_write_bytes); }},
+      {"read_amplification", "bytes sensed in flash / bytes of entries missed in the cache",
+       [](const Cell& c) {
+         return ratio(static_cast<double>(c.timing.flash_read_bytes),
+                      static_cast<double>(c.timing.missed_bytes));
+       }},
+      {"device_mb_s", "bytes read and written / time that the device is busy",
+       [](const Cell& c) {
+         const double bytes =
+             step_mean(c, &StepTiming::read_bytes) + step_mean(c, &StepTiming::write_bytes);
+         return ratio(bytes * 1e3, step_mean(c, &StepTiming::busy_io_ns));
+       }},
+      {"hit_rate", "bytes of groups found in the cache / bytes of groups asked for",
+       [](const Cell& c) {
+         return ratio(static_cast<double>(c.timing.hit_bytes),
+                      static_cast<double>(c.timing.asked_bytes));
+       },
+       3},
+      {"best_hit_rate", "the same of an oracle with the cache's capacity",
+       [](const Cell& c) {
+         return ratio(static_cast<double>(c.timing.best_hit_bytes),
+                      static_cast<double>(c.timing.asked_bytes));
+       }},
+      {"dram_kv_bytes", "DRAM for key-value management, all uses but the weights",
+       [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
+      {"dram_cache_bytes", "of it, groups held in memory",
+       [=](const Cell& c) { return count(c.timing.dram.cache_bytes); }},
+      {"dram_dense_bytes", "of it, layers that are attended to whole",
+       [=](const Cell& c) { return count(c.timing.dram.dense_bytes); }},
+      {"dram_index_bytes", "of it, representatives of groups",
+       [=](const Cell& c) { return count(c.timing.dram.index_bytes); }},
+      {"dram_buffered_bytes", "of it, entries outside groups: sinks, window, unfinished groups",
+       [=](const Cell& c) { return count(c.timing.dram.buffered_bytes); }},
+      {"dram_landing_bytes", "of it, buffers that reads land in",
+       [=](const Cell& c) { return count(c.timing.dram.landing_bytes); }},
+      {"dram_weights_bytes", "DRAM for the model's weights",
+       [=](const Cell& c) { return count(c.timing.dram.weights_bytes); }},
+      {"dram_bytes", "DRAM for key-value management and weights",
+       [=](const Cell& c) {
+         return count(c.timing.dram.kv_bytes() + c.timing.dram.weights_bytes);
+       }},
+      {"dram_share", "dram_bytes / the platform's DRAM; above 1 it would not fit",
+       [](const Cell& c) {
+         return ratio(static_cast<double>(c.timing.dram.kv_bytes() + c.timing.dram.weights_bytes),
+                      static_cast<double>(c.platform_dram_bytes));
+       }},
+      {"energy_mj_per_token", "energy of a token: processor, DRAM and flash",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0},
+      {"compute_energy_mj_per_token", "of the processor, computing and waiting",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.compute_nj); }},
+      {"dram_energy_mj_per_token", "of the DRAM: bits moved, and standby",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.dram_nj); }},
+      {"flash_energy_mj_per_token", "of the flash device: pages, bits moved, and idle power",
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.flash_nj); }},
+      {"recall", "share of the true top tokens that are attended to",
+       [](const Cell& c) { return c.quality.recall; }},
+      {"attention_mass", "share of full attention's weight on the tokens attended to",
+       [](const Cell& c) { return c.quality.attention_mass; }, 3},
+      {"best_attention_mass", "the same of as many tokens chosen by the true logits",
+       [](const Cell& c) { return c.quality.best_attention_mass; }},
+      {"output_error", "relative error of the attention output against full attention",
+       [](const Cell& c) { return c.quality.output_error; }, 4},
+      {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
+       [](const Cell& c) { return c.quality.attended_tokens; }},
+      {"layer_attended_tokens", "tokens that a query head attends to, mean of the model's layers",
+       [](const Cell& c) { return c.timing.attended_tokens; }},
+  };
+}
+
+std::vector<Column<LayerQuality>> make_quality_columns() {
+  using Row = LayerQuality;
+  return {
+      {"trace", "the recording that was replayed", [](const Row& r) { return r.trace; }},
+      {"synthetic", "1: the trace was generated, not recorded from a model",
+       [](const Row& r) { return CellValue{std::int64_t{r.synthetic}}; }},
+      {"system", "the composition of parts", [](const Row& r) { return r.system; }},
+      {"layer", "the recorded model's layer", [](const Row& r) { return r.layer; }},
+      {"dense", "1: attended to whole, in memory",
+       [](const Row& r) { return CellValue{std::int64_t{r.dense}}; }},
+      {"recall", "share of the true top tokens that are attended to",
+       [](const Row& r) { return r.means.recall; }},
+      {"attention_mass", "share of full attention's weight on the tokens attended to",
+       [](const Row& r) { return r.means.attention_mass; }},
+      {"best_attention_mass", "the same of as many tokens chosen by the true logits",
+       [](const Row& r) { return r.means.best_attention_mass; }},
+      {"output_error", "relative error of the attention output against full attention",
+       [](const Row& r) { return r.means.output_error; }},
+      {"attended_tokens", "tokens that a query head attends to",
+       [](const Row& r) { return r.means.attended_tokens; }},
+  };
+}
+
+/// The shortest text that reads back as the same number; "" for NaN.
+std::string exact_text(const CellValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  const double number = std::get<double>(value);
+  if (std::isnan(number)) return "";
+  std::array<char, 32> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  return {buffer.data(), end};
+}
+
+/// For the eye: a fixed number of decimals; "-" for NaN.
+std::string rounded_text(const CellValue& value, int decimals) {
+  const auto* number = std::get_if<double>(&value);
+  if (number == nullptr) return exact_text(value);
+  if (std::isnan(*number)) return "-";
+  std::array<char, 400> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), *number,
+                                 std::chars_format::fixed, decimals)
+                       .ptr;
+  return {buffer.data(), end};
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char character : text) {
+    if (character == '"') quoted += '"';
+    quoted += character;
+  }
+  return quoted + '"';
+}
+
+CellValue setting_value(const std::optional<Value>& value) {
+  if (!value) return kNone;
+  if (const auto* integer = std::get_if<std::int64_t>(&*value)) return *integer;
+  if (const auto* real = std::get_if<double>(&*value)) return *real;
+  return to_text(*value);
+}
+
+template <typename Row>
+ResultTable table_of(std::span<const Column<Row>> columns, std::span<const Row> rows) {
+  ResultTable table;
+  // A swept key has no place of its own among the columns: it goes with the system.
+  for (const Column<Row>& column : columns) {
+    table.columns.push_back({column.name, column.table_decimals});
+    if (column.name != "system" || rows.empty()) continue;
+    for (const auto& [name, value] : rows.front().settings) table.columns.push_back({name, 3});
+  }
+  for (const Row& row : rows) {
+    std::vector<CellValue>& values = table.rows.emplace_back();
+    for (const Column<Row>& column : columns) {
+      values.push_back(column.value(row));
+      if (column.name != "system") continue;
+      for (const auto& [name, value] : row.settings) values.push_back(setting_value(value));
+    }
+  }
+  return table;
+}
+
+ordered_json json_value(const CellValue& value) {
+  if (const auto* number = std::get_if<double>(&value); number != nullptr && std::isnan(*number)) {
+    return nullptr;
+  }
+  return std::visit([](const auto& scalar) { return ordered_json(scalar); }, value);
+}
+
+struct TableColumn {
+  std::string name;
+  std::vector<std::string> cells;
+  bool is_text = false;
+
+  [[nodiscard]] bool is_constant() const {
+    return std::all_of(cells.begin(), cells.end(),
+                       [&](const std::string& cell) { return cell == cells.front(); });
+  }
+  [[nodiscard]] std::size_t width() const {
+    std::size_t width = name.size();
+    for (const std::string& cell : cells) width = std::max(width, cell.size());
+    return width;
+  }
+};
+
+std::string padded(const std::string& text, std::size_t width, bool left) {
+  const std::string space(width - text.size(), ' ');
+  return left ? text + space : space + text;
+}
+
+std::string command_text(const Experiment& experiment) {
+  std::string text = "kvreplay run " + shell_word(experiment.name);
+  for (const std::string& set : experiment.sets) text += " --set " + shell_word(set);
+  return text;
+}
+
+std::string compiler_text() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#else
+  return "gcc " __VERSION__;
+#endif
+}
+
+}  // namespace
+
+std::span<const Column<CellResult>> result_columns() {
+  static const std::vector<Column<CellResult>> columns = make_result_columns();
+  return columns;
+}
+
+std::span<const Column<LayerQuality>> quality_columns() {
+  static const std::vector<Column<LayerQuality>> columns = make_quality_columns();
+  return columns;
+}
+
+ResultTable result_rows(std::span<const CellResult> cells) {
+  return table_of(result_columns(), cells);
+}
+
+ResultTable quality_rows(std::span<const LayerQuality> layers) {
+  return table_of(quality_columns(), layers);
+}
+
+std::string table_text(const ResultTable& table) {
+  if (table.rows.empty()) return "";
+  std::string text;
+  const auto index_of = [&](std::string_view name) {
+    return std::find_if(table.columns.begin(), table.columns.end(),
+                        [&](const auto& column) { return column.name == name; }) -
+           table.columns.begin();
+  };
+  const auto trace = static_cast<std::size_t>(index_of("trace"));
+  const auto synthetic = static_cast<std::size_t>(index_of("synthetic"));
+  for (const std::vector<CellValue>& row : table.rows) {
+    if (row.at(synthetic) != CellValue{std::int64_t{1}}) continue;
+    const std::string line =
+        "SYNTHETIC trace, generated and not recorded: " + std::get<std::string>(row.at(trace)) +
+        '\n';
+    if (text.find(line) == std::string::npos) text += line;
+  }
+  std::vector<TableColumn> shown;
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    if (table.columns[i].decimals < 0) continue;
+    TableColumn& made = shown.emplace_back();
+    made.name = table.columns[i].name;
+    for (const std::vector<CellValue>& row : table.rows) {
+      made.is_text |= std::holds_alternative<std::string>(row[i]);
+      made.cells.push_back(rounded_text(row[i], table.columns[i].decimals));
+    }
+    if (table.rows.size() == 1 || !made.is_constant()) continue;
+    text += made.name + ": " + made.cells.front() + '\n';
+    shown.pop_back();
+  }
+  if (!text.empty()) text += '\n';
+
+  std::vector<std::size_t> widths;
+  for (const TableColumn& column : shown) widths.push_back(column.width());
+  const auto add_line = [&](auto&& cell) {
+    std::string line;
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (!line.empty()) line += "  ";
+      line += padded(cell(shown[i]), widths[i], shown[i].is_text);
+    }
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
+  };
+  add_line([](const TableColumn& column) { return column.name; });
+  for (std::size_t row = 0; row < table.rows.size(); ++row) {
+    add_line([&](const TableColumn& column) { return column.cells[row]; });
+  }
+  return text;
+}
+
+std::string csv_text(const ResultTable& table) {
+  std::string text;
+  const auto add_field = [&](std::size_t column, const std::string& field) {
+    if (column > 0) text += ',';
+    text += csv_field(field);
+  };
+  for (std::size_t i = 0; i < table.columns.size(); ++i) add_field(i, table.columns[i].name);
+  text += '\n';
+  for (const std::vector<CellValue>& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) add_field(i, exact_text(row[i]));
+    text += '\n';
+  }
+  return text;
+}
+
+std::string json_text(const ResultTable& table) {
+  ordered_json rows = ordered_json::array();
+  for (const std::vector<CellValue>& values : table.rows) {
+    ordered_json row;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      row[table.columns[i].name] = json_value(values[i]);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows.dump(2) + '\n';
+}
+
+std::string results_table(std::span<const CellResult> cells) {
+  return table_text(result_rows(cells));
+}
+
+std::string results_csv(std::span<const CellResult> cells) {
+  return csv_text(result_rows(cells));
+}
+
+std::string results_json(std::span<const CellResult> cells) {
+  return json_text(result_rows(cells));
+}
+
+std::string quality_csv(std::span<const LayerQuality> layers) {
+  return csv_text(quality_rows(layers));
+}
+
+std::string manifest_json(const Experiment& experiment, const ReplayResult& result) {
+  ordered_json manifest;
+  manifest["experiment"] = experiment.name;
+  manifest["title"] = experiment.title;
+  manifest["command"] = command_text(experiment);
+  const std::string resolved = experiment.resolved();
+  manifest["config"] = ordered_json::parse(resolved);
+  manifest["config_sha256"] = sha256_text(resolved);
+  for (const TraceHash& trace : result.traces) {
+    manifest["traces"].push_back(
+        {{"trace", trace.trace}, {"sha256", trace.sha256}, {"synthetic", trace.synthetic}});
+  }
+  for (const SystemSpec& system : experiment.systems) {
+    manifest["differs"][system.name] = system.differs;
+  }
+  manifest["kvreplay_version"] = version();
+  manifest["hdf5_version"] = H5_VERS_INFO;
+  manifest["compiler"] = compiler_text();
+  utsname host{};
+  ::uname(&host);
+  manifest["host"] = {{"name", host.nodename}, {"system", host.sysname}, {"machine", host.machine}};
+  return manifest.dump(2) + '\n';
+}
+
+void write_results(const std::string& folder, const ResultTable& cells, const ResultTable& layers,
+                   const std::string& manifest) {
+  const auto write = [&](const std::string& name, const std::string& text) {
+    write_text_file((std::filesystem::path(folder) / name).string(), text);
+  };
+  write("results.csv", csv_text(cells));
+  write("results.json", json_text(cells));
+  write("quality.csv", csv_text(layers));
+  write("table.txt", table_text(cells));
+  write("manifest.json", manifest);
+}
+
+void write_results(const std::string& folder, const Experiment& experiment,
+                   const ReplayResult& result) {
+  write_results(folder, result_rows(result.cells), quality_rows(result.layers),
+                manifest_json(experiment, result));
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "sim/replay/replay.hpp"
+
+namespace kvreplay {
+
+using CellValue = std::variant<std::string, std::int64_t, double>;
+
+/// One column of the results: declared once for table, CSV, JSON and documentation.
+template <typename Row>
+struct Column {
+  std::string name;  ///< with its unit as the suffix
+  std::string help;  ///< one line; docs/metrics.md has the formula
+  std::function<CellValue(const Row&)> value;
+  int table_decimals = -1;  ///< digits after the point in the table; -1 = not in the table
+};
+
+[[nodiscard]] std::span<const Column<CellResult>> result_columns();
+[[nodiscard]] std::span<const Column<LayerQuality>> quality_columns();
+
+/// Rows as they are written: one value a column and row.
+struct ResultTable {
+  struct Head {
+    std::string name;
+    int decimals = -1;  ///< Column::table_decimals
+    friend bool operator==(const Head&, const Head&) = default;
+  };
+  std::vector<Head> columns;
+  std::vector<std::vector<CellValue>> rows;
+};
+
+/// The columns, with one for each swept key after `system`.
+[[nodiscard]] ResultTable result_rows(std::span<const CellResult> cells);
+[[nodiscard]] ResultTable quality_rows(std::span<const LayerQuality> layers);
+
+/// Columns that are the same in every row stand above the table, the others in it.
+[[nodiscard]] std::string table_text(const ResultTable& table);
+[[nodiscard]] std::string csv_text(const ResultTable& table);
+[[nodiscard]] std::string json_text(const ResultTable& table);
+
+[[nodiscard]] std::string results_table(std::span<const CellResult> cells);
+[[nodiscard]] std::string results_csv(std::span<const CellResult> cells);
+[[nodiscard]] std::string results_json(std::span<const CellResult> cells);
+[[nodiscard]] std::string quality_csv(std::span<const LayerQuality> layers);
+/// How the results were made: resolved configuration, seed, versions, content hashes, host.
+[[nodiscard]] std::string manifest_json(const Experiment& experiment, const ReplayResult& result);
+
+/// results.csv, results.json, quality.csv, table.txt and manifest.json in `folder`, which is made
+/// where it is missing. Each file appears whole; the manifest is the last.
+void write_results(const std::string& folder, const ResultTable& cells, const ResultTable& layers,
+                   const std::string& manifest);
+void write_results(const std::string& folder, const Experiment& experiment,
+                   const ReplayResult& result);
+
+/// What merge_shards needs of a shard, in `folder` beside its results: rows with their places in
+/// the whole.
+void write_shard(const std::string& folder, const Experiment& experiment,
+                 const ReplayResult& result, const Shard& shard);
+/// Writes to `folder` what one run of the whole experiment writes, and returns its cells. UserError
+/// when the shards are of different runs, or do not make up the whole.
+ResultTable merge_shards(std::span<const std::string> shards, const std::string& folder);
+
+}  // namespace kvreplay

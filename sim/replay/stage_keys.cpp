@@ -1,0 +1,68 @@
+#include "sim/replay/stage_keys.hpp"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/argument_json.hpp"
+#include "base/hash.hpp"
+
+namespace kvreplay {
+
+using nlohmann::json;
+
+namespace {
+
+/// Hashes of the files that a part's arguments name, relative to the config that they stand in.
+void add_files(const Arguments& arguments, json& hashes) {
+  for (const auto& [name, argument] : arguments.all()) {
+    const auto* text = std::get_if<std::string>(&argument.value);
+    if (name != "file" || text == nullptr) continue;
+    const std::filesystem::path folder =
+        std::filesystem::path(arguments.place(name).file).parent_path();
+    hashes.push_back(sha256_file((folder / *text).string()));
+  }
+}
+
+}  // namespace
+
+std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec, std::uint64_t seed,
+                       std::int64_t steps, bool record_tokens) {
+  json key{{"sources", kDecideSources},
+           {"trace", trace_sha256},
+           {"decide", spec.resolved()},
+           {"seed", seed},
+           {"steps", steps},
+           {"tokens", record_tokens},
+           {"files", json::array()}};
+  for (const Arguments* arguments :
+       {&spec.grouping.arguments(), &spec.scoring.arguments(), &spec.selection.arguments(),
+        &spec.precision.arguments(), &spec.retention.arguments()}) {
+    add_files(*arguments, key["files"]);
+  }
+  return sha256_text(key.dump());
+}
+
+std::string place_key(const std::string& decide_key, const PlaceSpec& spec, const KvShape& shape) {
+  const json key{{"sources", kPlaceSources},
+                 {"log", decide_key},
+                 {"place", spec.resolved()},
+                 {"shape", {shape.layers, shape.query_heads, shape.kv_heads, shape.head_dim}}};
+  return sha256_text(key.dump());
+}
+
+std::string time_key(const std::string& place_key, const ModelSpec& model,
+                     const PlatformSpec& platform, const DeviceSpec& device,
+                     const Chosen<Pipeline>& pipeline, const TimeOptions& options) {
+  const json key{{"sources", kTimeSources},
+                 {"plan", place_key},
+                 {"model", to_json(model.arguments)},
+                 {"platform", to_json(platform.arguments)},
+                 {"device", part_json(device.device.name(), device.device.arguments())},
+                 {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
+                 {"options",
+                  {options.batch, options.dense_layers, options.timed_steps, options.warm_up_steps,
+                   options.seed}}};
+  return sha256_text(key.dump());
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/decide/log/access_log.hpp"
+#include "policies/place/place.hpp"
+#include "sim/time/time_plan.hpp"
+
+namespace kvreplay {
+
+/// Means over decode steps, query heads and the recorded layers in which the system selects (not
+/// its dense ones): docs/metrics.md.
+struct QualityMeans {
+  double recall = 0;
+  double attention_mass = 0;
+  double best_attention_mass = 0;
+  double output_error = 0;
+  double attended_tokens = 0;
+};
+
+/// Of one recorded layer.
+struct LayerMeans {
+  std::int64_t layer = 0;  ///< the recorded model's number
+  bool dense = false;
+  QualityMeans means;
+};
+
+[[nodiscard]] std::vector<LayerMeans> layer_means(const AccessLog& log);
+/// The mean over layers; the dense ones count only where there is no other.
+[[nodiscard]] QualityMeans system_means(const std::vector<LayerMeans>& layers);
+
+/// The outputs of the stages as bytes, and back: what comes back is equal in every bit.
+[[nodiscard]] std::string to_bytes(const IoPlan& plan);
+[[nodiscard]] std::string to_bytes(const Timing& timing);
+[[nodiscard]] std::string to_bytes(const std::vector<LayerMeans>& layers);
+[[nodiscard]] IoPlan plan_from(std::string_view bytes);
+[[nodiscard]] Timing timing_from(std::string_view bytes);
+[[nodiscard]] std::vector<LayerMeans> layer_means_from(std::string_view bytes);
+
+/// What they take in memory.
+[[nodiscard]] std::int64_t memory_bytes(const AccessLog& log);
+[[nodiscard]] std::int64_t memory_bytes(const IoPlan& plan);
+
+}  // namespace kvreplay

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/config.hpp"
+#include "policies/decide/layer_policy.hpp"
+#include "policies/place/place.hpp"
+#include "sim/time/pipeline/pipeline.hpp"
+
+namespace kvreplay {
+
+/// A system: a named composition of parts, from configs/systems/NAME.json. There is no code for a
+/// system beyond its parts.
+struct SystemSpec {
+  [[nodiscard]] static SystemSpec load(const std::string& file);
+  /// Checks that all members are known and that the parts fit each other.
+  [[nodiscard]] static SystemSpec parse(const ConfigNode& node, std::string name);
+  /// The members that choose a part, in the order of the three stages.
+  [[nodiscard]] static std::span<const std::string> roles();
+
+  std::string name;
+  std::string title;
+  std::string source;                ///< paper, section, public code
+  std::vector<std::string> differs;  ///< where the composition departs from the source
+  DecideSpec decide;
+  PlaceSpec place;
+  Chosen<Pipeline> pipeline;
+
+  /// One chosen part (or the "stream" member) as a reader wants to see it.
+  struct Member {
+    std::string role;
+    std::string part;  ///< "" for "stream"
+    std::span<const Parameter> parameters;
+    const Arguments* arguments = nullptr;
+  };
+  /// In the order stream, grouping, scoring, selection, precision, retention, cache, layout,
+  /// pipeline. The view lives as long as this object.
+  [[nodiscard]] std::vector<Member> members() const;
+  /// Resolved parts and arguments as canonical JSON.
+  [[nodiscard]] std::string resolved() const;
+};
+
+}  // namespace kvreplay

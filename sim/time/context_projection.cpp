@@ -1,0 +1,85 @@
+#include "sim/time/context_projection.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Multiplies by a ratio of tokens.
+struct Factor {
+  std::int64_t to;
+  std::int64_t from;
+
+  template <typename Number>
+  void grow(Number& value) const {
+    const double grown =
+        static_cast<double>(value) * static_cast<double>(to) / static_cast<double>(from);
+    value = static_cast<Number>(std::llround(grown));
+  }
+  /// Outwards to whole bytes.
+  void grow(Extent& extent) const {
+    const auto ratio = [&](std::uint64_t value) {
+      return static_cast<double>(value) * static_cast<double>(to) / static_cast<double>(from);
+    };
+    const auto begin = static_cast<std::uint64_t>(std::floor(ratio(extent.offset)));
+    const auto end = static_cast<std::uint64_t>(std::ceil(ratio(extent.offset + extent.bytes)));
+    extent = {begin, end - begin};
+  }
+};
+
+void grow_step(LayerPlan& layer, std::size_t step, const Factor& factor) {
+  for (auto* bytes : {&layer.asked_bytes, &layer.hit_bytes, &layer.best_hit_bytes}) {
+    factor.grow((*bytes)[step]);
+  }
+  layer.missed_bytes[step] = layer.asked_bytes[step] - layer.hit_bytes[step];
+  for (std::int64_t r = layer.read_begin[step]; r < layer.read_begin[step + 1]; ++r) {
+    factor.grow(layer.reads[static_cast<std::size_t>(r)]);
+  }
+}
+
+void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens,
+                const Factor& factor) {
+  factor.grow(layer.entries_bytes);
+  factor.grow(layer.index_bytes);
+  factor.grow(layer.prompt_write_bytes);
+  factor.grow(layer.region_bytes);
+  factor.grow(layer.live_bytes);
+  for (std::int64_t& bytes : layer.score_bytes) factor.grow(bytes);
+  for (std::int64_t& flops : layer.score_flops) factor.grow(flops);
+
+  std::int64_t whole_steps = 0;
+  for (std::int64_t step = 0; step < plan.steps; ++step) {
+    const auto at = static_cast<std::size_t>(step);
+    if (layer.attended_tokens[at] < static_cast<double>(plan.prompt_tokens + step + 1)) continue;
+    layer.attended_tokens[at] = static_cast<double>(prompt_tokens + step + 1);
+    grow_step(layer, at, factor);
+    ++whole_steps;
+  }
+  if (whole_steps < plan.steps) return;
+  factor.grow(layer.cache_bytes);
+  factor.grow(layer.fetched_bytes);
+}
+
+}  // namespace
+
+IoPlan project_context(const IoPlan& plan, std::int64_t context_tokens) {
+  const Factor factor{context_tokens, plan.prompt_tokens + plan.steps};
+  if (factor.to < factor.from) {
+    throw UserError({"", "model.context_tokens"}, "found " + std::to_string(factor.to),
+                    "0, or at least the " + std::to_string(factor.from) +
+                        " tokens that were replayed (`kvreplay cut` shortens a trace)");
+  }
+  IoPlan projected = plan;
+  projected.prompt_tokens = context_tokens - plan.steps;
+  for (LayerPlan& layer : projected.layers) {
+    grow_layer(layer, plan, projected.prompt_tokens, factor);
+  }
+  return projected;
+}
+
+}  // namespace kvreplay

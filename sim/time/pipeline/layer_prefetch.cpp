@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "sim/time/pipeline/pipeline.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The reads of a layer are selected and started when the computation of the layer `depth` before
+/// it starts, so they overlap with it. The first layers have none before them in the step: their
+/// reads start at its beginning.
+class LayerPrefetch final : public Pipeline {
+ public:
+  explicit LayerPrefetch(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
+
+  Process step(Machine& machine) override {
+    const std::size_t layers = machine.layers();
+    std::size_t selected = 0;  // layers whose reads have been started
+    for (std::size_t i = 0; i < layers; ++i) {
+      for (; selected < std::min(i + depth_ + 1, layers); ++selected) {
+        co_await machine.compute(machine.layer(selected).score_ns, {"score", selected});
+        machine.start_reads(selected);
+      }
+      const LayerWork& work = machine.layer(i);
+      co_await machine.compute(work.project_ns, {"project", i});
+      co_await machine.reads(i);
+      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
+      co_await machine.writes(i);
+      machine.start_writes(i);
+    }
+    co_await machine.compute(machine.step().head_ns, {"LM head"});
+  }
+
+  [[nodiscard]] bool selects_ahead() const override { return true; }
+  [[nodiscard]] std::int64_t landing_buffers() const override {
+    return static_cast<std::int64_t>(depth_) + 1;
+  }
+
+ private:
+  std::size_t depth_;
+};
+
+const Registered<Pipeline> kRegistered{{
+    .name = "layer_prefetch",
+    .help = "the reads of a layer overlap with the computation of the layers before it",
+    .source = "KVSwap 3.3 (depth 1); FlexGen's overlapped schedule",
+    .parameters = {integer_parameter("depth", "layers", 1, {1, 64},
+                                     "how many layers ahead reads are started")},
+    .make =
+        [](const Arguments& arguments, const Pipeline::Context&) {
+          return std::make_unique<LayerPrefetch>(arguments.integer("depth"));
+        },
+}};
+
+}  // namespace
+}  // namespace kvreplay

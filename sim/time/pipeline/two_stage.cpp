@@ -1,0 +1,58 @@
+#include "sim/time/pipeline/pipeline.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Two overlaps. Within a layer: its representatives come in during the Q projection, the groups
+/// that they select during the K and V projections. Between layers: while a layer attends and runs
+/// its feed-forward part, the cached groups of the next one come in. The first layer has none
+/// before it in the step: its cached groups start at the step's beginning.
+class TwoStage final : public Pipeline {
+ public:
+  explicit TwoStage(bool index_on_flash) : index_on_flash_(index_on_flash) {}
+
+  Process step(Machine& machine) override {
+    const std::size_t layers = machine.layers();
+    machine.start_cache_reads(0);
+    for (std::size_t i = 0; i < layers; ++i) {
+      const LayerWork& work = machine.layer(i);
+      machine.start_index_reads(i);
+      co_await machine.compute(work.query_ns, {"project Q", i});
+      co_await machine.index_reads(i);
+      co_await machine.compute(work.score_ns, {"score", i});
+      machine.start_reads(i);
+      co_await machine.compute(work.project_ns - work.query_ns, {"project K, V", i});
+      co_await machine.cache_reads(i);
+      co_await machine.reads(i);
+      if (i + 1 < layers) machine.start_cache_reads(i + 1);
+      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
+      co_await machine.writes(i);
+      machine.start_writes(i);
+    }
+    co_await machine.compute(machine.step().head_ns, {"LM head"});
+  }
+
+  [[nodiscard]] bool index_on_flash() const override { return index_on_flash_; }
+  [[nodiscard]] bool pages_cache() const override { return true; }
+  [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }
+
+ private:
+  bool index_on_flash_;
+};
+
+const Registered<Pipeline> kRegistered{{
+    .name = "two_stage",
+    .help = "representatives and groups are read under the projections, the next layer's cached "
+            "groups under attention and feed-forward",
+    .source = "DynaKV 5, the two pipelines",
+    .parameters = {flag_parameter("index_on_flash", true,
+                                  "representatives are read for each step; false: they stay in "
+                                  "memory")},
+    .make =
+        [](const Arguments& arguments, const Pipeline::Context&) {
+          return std::make_unique<TwoStage>(arguments.flag("index_on_flash"));
+        },
+}};
+
+}  // namespace
+}  // namespace kvreplay

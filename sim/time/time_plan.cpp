@@ -1,0 +1,344 @@
+#include "sim/time/time_plan.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "devices/commands.hpp"
+#include "devices/schedule/schedule.hpp"
+#include "sim/time/compute_cost.hpp"
+#include "sim/time/context_projection.hpp"
+#include "sim/time/timeline.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// Regions begin at multiples of this, so that no flash page is shared by two of them.
+constexpr std::uint64_t kRegionAlignment = 1 << 20;
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
+}
+
+/// What layer i of the target model does: the plan that it follows, or none when it is attended to
+/// whole, in memory.
+struct TargetLayer {
+  const LayerPlan* plan = nullptr;
+  // Device offsets by sequence; empty without a plan, and without an index on flash.
+  std::vector<std::uint64_t> region;
+  std::vector<std::uint64_t> index_region;
+};
+
+std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
+  std::vector<const LayerPlan*> plans;
+  for (const LayerPlan& layer : plan.layers) {
+    if (!layer.dense) plans.push_back(&layer);
+  }
+  return plans;
+}
+
+/// One step of the plan out of each of `count` equal strata of the steps after the warm-up.
+std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
+  if (count <= 0 || count > usable) count = usable;
+  Random random(seed);
+  std::vector<std::int64_t> steps;
+  for (std::int64_t k = 0; k < count; ++k) {
+    const std::int64_t begin = k * usable / count;
+    const std::int64_t end = (k + 1) * usable / count;
+    const std::uint64_t within = random.below(static_cast<std::uint64_t>(end - begin));
+    steps.push_back(begin + static_cast<std::int64_t>(within));
+  }
+  return steps;
+}
+
+class StepTimer {
+ public:
+  StepTimer(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
+            const DeviceSpec& device, const Chosen<Pipeline>& pipeline, const TimeOptions& options)
+      : plan_(plan),
+        model_(model),
+        platform_(platform),
+        options_(options),
+        device_(device.make(simulation_)),
+        pipeline_(pipeline.make({})),
+        machine_(simulation_, *device_, static_cast<std::size_t>(model.layers)) {
+    if (options.schedule != nullptr) {
+      *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
+      machine_.record(*options.schedule);
+    }
+    if (options.timeline != nullptr) machine_.observe(*options.timeline);
+    lay_out();
+    timing_.batch = options.batch;
+    timing_.dram = dram_use();
+  }
+
+  Timing run() && {
+    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
+    const std::vector<std::int64_t> steps = draw_steps(usable, options_.timed_steps, options_.seed);
+    const Process process = decode(steps);
+    simulation_.spawn(process);
+    simulation_.run();
+    if (!process.done()) throw std::logic_error("the pipeline waits for what never comes");
+
+    const DeviceCounters counters = device_->counters();
+    timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
+    timing_.energy = energy();
+    timing_.attended_tokens /=
+        static_cast<double>(std::ssize(steps) * options_.batch * model_.layers);
+    if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
+      throw std::logic_error("the device read fewer bytes than the plan misses");
+    }
+    return std::move(timing_);
+  }
+
+ private:
+  /// Gives every (layer, sequence) its region, sequences of a layer side by side.
+  void lay_out() {
+    const std::vector<const LayerPlan*> plans = plans_to_follow(plan_);
+    std::uint64_t offset = 0;
+    for (std::int64_t i = 0; i < model_.layers; ++i) {
+      TargetLayer& layer = layers_.emplace_back();
+      if (i < options_.dense_layers) continue;
+      layer.plan = plans[static_cast<std::size_t>(i % std::ssize(plans))];
+      for (std::int64_t j = 0; j < options_.batch; ++j) {
+        layer.region.push_back(offset);
+        offset += aligned(layer.plan->region_bytes);
+        if (pipeline_->index_on_flash()) {
+          layer.index_region.push_back(offset);
+          offset += aligned(static_cast<std::uint64_t>(layer.plan->index_bytes));
+        }
+        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->prompt_write_bytes);
+        timing_.region_bytes += static_cast<std::int64_t>(layer.plan->region_bytes);
+        timing_.live_bytes += static_cast<std::int64_t>(layer.plan->live_bytes);
+      }
+    }
+  }
+
+  [[nodiscard]] DramUse dram_use() const {
+    DramUse use;
+    use.weights_bytes = model_.weight_bytes();
+    std::int64_t largest_fetch = 0;
+    std::int64_t largest_index = 0;
+    std::int64_t largest_paged_cache = 0;
+    for (const TargetLayer& layer : layers_) {
+      if (layer.plan == nullptr) {
+        use.dense_bytes += plan_.layers.front().entries_bytes;
+        continue;
+      }
+      largest_index = std::max(largest_index, layer.plan->index_bytes);
+      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->index_bytes;
+      if (layer.plan->cache_paged) {
+        largest_paged_cache = std::max(largest_paged_cache, layer.plan->cache_bytes);
+      } else {
+        use.cache_bytes += layer.plan->cache_bytes;
+      }
+      use.buffered_bytes += layer.plan->buffered_bytes;
+      largest_fetch = std::max(largest_fetch, layer.plan->fetched_bytes);
+    }
+    if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
+    use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
+    use.landing_bytes = largest_fetch * pipeline_->landing_buffers();
+    for (std::int64_t* bytes : {&use.cache_bytes, &use.dense_bytes, &use.index_bytes,
+                                &use.buffered_bytes, &use.landing_bytes}) {
+      *bytes *= options_.batch;
+    }
+    return use;
+  }
+
+  [[nodiscard]] Energy energy() const {
+    SimTime compute_ns = 0;
+    SimTime waiting_ns = 0;
+    double dram_bytes = kernel_bytes_;
+    for (const StepTiming& step : timing_.steps) {
+      compute_ns += step.compute_ns;
+      waiting_ns += step.exposed_io_ns;
+      dram_bytes += static_cast<double>(step.read_bytes + step.write_bytes);
+    }
+    const SimTime on_ns = compute_ns + waiting_ns;
+    Energy energy;
+    // 1 W for 1 ns = 1 nJ, 1 pJ = 1e-3 nJ.
+    if (platform_.compute_power_w > 0 && platform_.waiting_power_w > 0) {
+      energy.compute_nj = platform_.compute_power_w * static_cast<double>(compute_ns) +
+                          platform_.waiting_power_w * static_cast<double>(waiting_ns);
+    }
+    if (platform_.dram_pj_bit > 0 && platform_.dram_idle_w > 0) {
+      energy.dram_nj = platform_.dram_pj_bit * 8 * dram_bytes * 1e-3 +
+                       platform_.dram_idle_w * static_cast<double>(on_ns);
+    }
+    energy.flash_nj = device_->energy_nj(on_ns);
+    return energy;
+  }
+
+  /// The plan's step that sequence j follows when sequence 0 follows `step` (after the warm-up).
+  [[nodiscard]] std::int64_t step_of(std::int64_t step, std::int64_t sequence) const {
+    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
+    const std::int64_t shift = sequence * usable / options_.batch;
+    return options_.warm_up_steps + (step + shift) % usable;
+  }
+
+  /// Fills work_ with what the step asks for, and counts it.
+  void prepare(std::int64_t step) {
+    work_.layers.resize(layers_.size());
+    cache_.resize(layers_.size());
+    work_.head_ns = head_compute(model_, platform_, options_.batch);
+    kernel_bytes_ += model_.bytes_of(model_.head_weights());
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const TargetLayer& target = layers_[i];
+      LayerWork& work = work_.layers[i];
+      LayerLoad load{.batch = options_.batch};
+      const LayerCache before{timing_.hit_bytes, timing_.missed_bytes};
+      for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
+      for (std::int64_t j = 0; j < options_.batch; ++j) {
+        add_sequence(target, j, step_of(step, j), load);
+      }
+      const LayerCompute compute = layer_compute(model_, platform_, load);
+      work.project_ns = compute.project_ns;
+      work.query_ns =
+          compute.project_ns * model_.query_heads / (model_.query_heads + 2 * model_.kv_heads);
+      work.score_ns = compute.score_ns;
+      work.attend_ns = compute.attend_ns;
+      make_commands(reads_, false, work.reads);
+      make_commands(writes_, true, work.writes);
+      make_commands(index_reads_, false, work.index_reads);
+      make_commands(cache_reads_, false, work.cache_reads);
+      timing_.attended_tokens += load.attended_tokens;
+      kernel_bytes_ += compute.dram_bytes;
+      cache_[i] = {timing_.hit_bytes - before.hit_bytes,
+                   timing_.missed_bytes - before.missed_bytes};
+    }
+  }
+
+  void make_commands(std::span<const Extent> extents, bool write,
+                     std::vector<IoCommand>& commands) const {
+    commands.clear();
+    to_commands(extents, write, device_->limits(), commands);
+  }
+
+  void add_sequence(const TargetLayer& target, std::int64_t sequence, std::int64_t step,
+                    LayerLoad& load) {
+    const bool whole = target.plan == nullptr;
+    const LayerPlan& plan = whole ? plan_.layers.front() : *target.plan;
+    const auto at = static_cast<std::size_t>(step);
+    // The step's own token is attended to as well.
+    const double attended =
+        whole ? static_cast<double>(plan_.prompt_tokens + step + 1) : plan.attended_tokens[at];
+    load.attended_tokens += attended;
+    load.attended_bytes += attended * static_cast<double>(plan.entries_bytes) /
+                           static_cast<double>(plan_.prompt_tokens + plan_.steps);
+    if (whole) return;
+    load.score_flops += static_cast<double>(plan.score_flops[at]);
+    load.score_bytes += static_cast<double>(plan.score_bytes[at]);
+    timing_.asked_bytes += plan.asked_bytes[at];
+    timing_.hit_bytes += plan.hit_bytes[at];
+    timing_.missed_bytes += plan.missed_bytes[at];
+    timing_.moved_bytes += plan.moved_bytes[at];
+    timing_.best_hit_bytes += plan.best_hit_bytes[at];
+    timing_.least_read_bytes +=
+        plan.asked_bytes[at] - (plan.cache_paged ? 0 : plan.best_hit_bytes[at]);
+    const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
+    for (const Extent& read : plan.reads_at(step)) {
+      reads_.push_back({region + read.offset, read.bytes});
+    }
+    for (const Extent& write : plan.writes_at(step)) {
+      writes_.push_back({region + write.offset, write.bytes});
+    }
+    for (const Extent& read : plan.cache_reads_at(step)) {
+      cache_reads_.push_back({region + read.offset, read.bytes});
+    }
+    if (!target.index_region.empty()) {
+      index_reads_.push_back({target.index_region[static_cast<std::size_t>(sequence)],
+                              static_cast<std::uint64_t>(plan.score_bytes[at])});
+    }
+  }
+
+  Process decode(const std::vector<std::int64_t>& steps) {
+    machine_.set_step(work_);
+    for (const std::int64_t step : steps) {
+      prepare(step);
+      const SimTime begin = simulation_.now();
+      const SimTime computed_before = machine_.computed_ns();
+      const SimTime busy_before = machine_.io_busy_ns();
+      if (options_.schedule != nullptr) options_.schedule->begin_step();
+      if (options_.timeline != nullptr) {
+        options_.timeline->begin_step(step_of(step, 0), begin, cache_);
+      }
+      co_await pipeline_->step(machine_);
+      StepTiming& timing = timing_.steps.emplace_back();
+      timing.latency_ns = simulation_.now() - begin;
+      timing.compute_ns = machine_.computed_ns() - computed_before;
+      timing.exposed_io_ns = timing.latency_ns - timing.compute_ns;
+      timing.busy_io_ns = machine_.io_busy_ns() - busy_before;
+      count_commands(timing);
+      check(timing);
+      if (options_.timeline != nullptr) options_.timeline->end_step(timing, simulation_.now());
+    }
+  }
+
+  void count_commands(StepTiming& timing) const {
+    for (const LayerWork& layer : work_.layers) {
+      for (const auto* reads : {&layer.reads, &layer.index_reads, &layer.cache_reads}) {
+        timing.read_requests += std::ssize(*reads);
+        for (const IoCommand& command : *reads) timing.read_bytes += command.bytes;
+      }
+      timing.write_requests += std::ssize(layer.writes);
+      for (const IoCommand& command : layer.writes) timing.write_bytes += command.bytes;
+    }
+  }
+
+  /// A pipeline runs all work of the step, once, and is idle only for I/O.
+  void check(const StepTiming& timing) {
+    commands_expected_ += timing.read_requests + timing.write_requests;
+    if (timing.compute_ns != work_.compute_ns() ||
+        machine_.commands_started() != commands_expected_ ||
+        timing.exposed_io_ns > timing.busy_io_ns) {
+      throw std::logic_error("the pipeline dropped or repeated work of a step");
+    }
+  }
+
+  const IoPlan& plan_;
+  const ModelSpec& model_;
+  const PlatformSpec& platform_;
+  const TimeOptions& options_;
+  Simulation simulation_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Pipeline> pipeline_;
+  Machine machine_;
+  std::vector<TargetLayer> layers_;
+  StepWork work_;
+  // Of the layer being prepared.
+  std::vector<Extent> reads_;
+  std::vector<Extent> writes_;
+  std::vector<Extent> index_reads_;
+  std::vector<Extent> cache_reads_;
+  std::vector<LayerCache> cache_;  ///< of the step being prepared, by layer
+  std::int64_t commands_expected_ = 0;
+  double kernel_bytes_ = 0;  ///< of DRAM, over the timed steps
+  Timing timing_;
+};
+
+}  // namespace
+
+Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
+                 const DeviceSpec& device, const Chosen<Pipeline>& pipeline,
+                 const TimeOptions& options) {
+  if (options.warm_up_steps >= plan.steps) {
+    throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),
+                    "fewer than the " + std::to_string(plan.steps) + " steps that were decided");
+  }
+  if (plans_to_follow(plan).empty()) {
+    throw UserError({"", plan.system},
+                    "every recorded layer is one of its dense_layers: there is none to follow",
+                    "a trace with a later layer");
+  }
+  if (model.context_tokens == 0) {
+    return StepTimer(plan, model, platform, device, pipeline, options).run();
+  }
+  const IoPlan projected = project_context(plan, model.context_tokens);
+  return StepTimer(projected, model, platform, device, pipeline, options).run();
+}
+
+}  // namespace kvreplay

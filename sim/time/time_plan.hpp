@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "devices/device_config.hpp"
+#include "policies/place/place.hpp"
+#include "sim/time/model_spec.hpp"
+#include "sim/time/pipeline/pipeline.hpp"
+#include "sim/time/platform.hpp"
+
+namespace kvreplay {
+
+class Schedule;
+class Timeline;
+
+struct TimeOptions {
+  std::int64_t batch = 1;
+  std::int64_t dense_layers = 0;   ///< target layers [0, dense_layers) are attended to whole
+  std::int64_t timed_steps = 64;   ///< steps to simulate; 0 = all after the warm-up
+  std::int64_t warm_up_steps = 0;  ///< first steps of the plan to leave out
+  std::uint64_t seed = 1;          ///< draws the timed steps
+  Schedule* schedule = nullptr;    ///< receives what the timed steps do, step by step
+  Timeline* timeline = nullptr;    ///< sees what the first timed steps do
+};
+
+/// One decoded token for every sequence of the batch.
+struct StepTiming {
+  SimTime latency_ns = 0;  ///< == compute_ns + exposed_io_ns
+  SimTime compute_ns = 0;
+  SimTime exposed_io_ns = 0;    ///< the processor waits for reads or writes
+  SimTime busy_io_ns = 0;       ///< at least one read or write is under way
+  std::int64_t read_bytes = 0;  ///< that crossed the link
+  std::int64_t read_requests = 0;
+  std::int64_t write_bytes = 0;
+  std::int64_t write_requests = 0;
+};
+
+/// DRAM by use, for the whole batch and all layers.
+struct DramUse {
+  std::int64_t weights_bytes = 0;
+  std::int64_t cache_bytes = 0;     ///< groups held in memory
+  std::int64_t dense_bytes = 0;     ///< entries of the layers that are attended to whole
+  std::int64_t index_bytes = 0;     ///< representatives
+  std::int64_t buffered_bytes = 0;  ///< entries in memory outside groups: sinks, window, tails
+  std::int64_t landing_bytes = 0;   ///< where reads land
+
+  /// All but the weights: what the system's KV management takes.
+  [[nodiscard]] std::int64_t kv_bytes() const {
+    return cache_bytes + dense_bytes + index_bytes + buffered_bytes + landing_bytes;
+  }
+};
+
+/// Over the timed steps, for the whole batch; NaN where platform or device have no figures.
+struct Energy {
+  double compute_nj = std::numeric_limits<double>::quiet_NaN();
+  double dram_nj = std::numeric_limits<double>::quiet_NaN();
+  double flash_nj = std::numeric_limits<double>::quiet_NaN();
+
+  [[nodiscard]] double total_nj() const { return compute_nj + dram_nj + flash_nj; }
+};
+
+/// What stage 3 measured.
+struct Timing {
+  std::vector<StepTiming> steps;  ///< the timed ones, in order
+  std::int64_t batch = 1;
+
+  // Over the timed steps, the batch and all layers (dense ones ask for nothing).
+  std::int64_t asked_bytes = 0;
+  std::int64_t hit_bytes = 0;
+  std::int64_t missed_bytes = 0;
+  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::best_hit_bytes
+  std::int64_t least_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
+  std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
+  double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
+  std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
+  std::int64_t moved_bytes = 0;         ///< over the timed steps: LayerPlan::moved_bytes
+  std::int64_t region_bytes = 0;        ///< of the batch: flash that the layouts take
+  std::int64_t live_bytes = 0;          ///< of it, entries of groups when the plan ends
+  DramUse dram;
+  Energy energy;
+};
+
+/// Stage 3: replays a plan on a device and platform. Target layer i >= dense_layers follows the
+/// plan's layer i mod R, of the R that are not dense; sequence j of the batch follows the steps
+/// rotated by j / batch of their number; every (sequence, layer) has a region of its own on the
+/// device.
+///
+/// Timed are `timed_steps` steps: each is drawn at random from its own of as many equal strata, so
+/// that they cover the sequence evenly and do not beat with periodic work (a page that fills every
+/// 16 steps). TimeOptions::schedule becomes the very operations that the pipeline asked for: timed
+/// on the same device (devices/schedule/time_schedule.hpp), it gives the same steps. UserError when
+/// the warm-up leaves no step, or the plan has no layer to follow.
+[[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
+                               const PlatformSpec& platform, const DeviceSpec& device,
+                               const Chosen<Pipeline>& pipeline, const TimeOptions& options);
+
+}  // namespace kvreplay

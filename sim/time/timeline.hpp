@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/time/pipeline/observer.hpp"
+
+namespace kvreplay {
+
+struct StepTiming;
+
+/// What the cache gave one layer at one step.
+struct LayerCache {
+  std::int64_t hit_bytes = 0;
+  std::int64_t missed_bytes = 0;
+};
+
+/// What machine and device do in the first timed steps of a cell, as they do it: an observer of the
+/// simulation that gives the results.
+class Timeline final : public MachineObserver {
+ public:
+  explicit Timeline(std::int64_t steps) : steps_(steps) {}
+
+  /// `step` as the plan counts them; `cache` by layer of the target.
+  void begin_step(std::int64_t step, SimTime now, std::vector<LayerCache> cache);
+  void end_step(const StepTiming& timing, SimTime now);
+
+  void on_compute(const ComputeName& name, SimTime begin, SimTime duration) override;
+  void on_transfer_begin(TransferKind kind, std::size_t layer, SimTime now,
+                         std::span<const IoCommand> commands) override;
+  void on_transfer_end(TransferKind kind, std::size_t layer, SimTime now) override;
+  void on_commands(std::size_t under_way, SimTime now) override;
+
+  enum class Lane : std::uint8_t { kCompute, kReads, kWrites, kDepth, kCache };
+  /// A span of time on a lane, or a sample of a counter.
+  struct Event {
+    Lane lane = Lane::kCompute;
+    std::size_t row = 0;  ///< of the lane, where spans overlap
+    SimTime begin = 0;
+    SimTime duration = 0;
+    std::string name;
+    std::vector<std::pair<const char*, double>> values;
+  };
+  [[nodiscard]] std::span<const Event> events() const { return events_; }
+
+ private:
+  struct Running {
+    std::size_t row = 0;
+    SimTime begin = 0;
+    std::int64_t bytes = 0;
+    std::int64_t commands = 0;
+  };
+
+  std::int64_t steps_;  ///< still to see
+  bool in_step_ = false;
+  SimTime step_begin_ = 0;
+  std::size_t step_event_ = 0;  ///< of events_: the step's, until it ends without a duration
+  std::vector<LayerCache> cache_;
+  std::map<std::pair<TransferKind, std::size_t>, Running> running_;
+  std::array<std::vector<bool>, 2> rows_taken_;  ///< of reads, of writes
+  std::size_t sampled_commands_ = 0;
+  std::vector<Event> events_;
+};
+
+struct CellTimeline {
+  std::string name;  ///< of the cell, for the eye
+  Timeline timeline;
+};
+
+/// In the trace event format of Chrome, which Perfetto opens: a process a cell, times in
+/// microseconds.
+[[nodiscard]] std::string trace_event_json(std::span<const CellTimeline> cells);
+
+}  // namespace kvreplay

@@ -1,0 +1,82 @@
+#include "base/registry.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "tests/support/user_error.hpp"
+
+namespace kvreplay {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Shape {
+  static constexpr std::string_view kRole = "test shape";
+  struct Context {
+    int scale = 1;
+  };
+  virtual ~Shape() = default;
+  [[nodiscard]] virtual std::int64_t area() const = 0;
+};
+
+struct Square : Shape {
+  explicit Square(std::int64_t given) : side(given) {}
+  [[nodiscard]] std::int64_t area() const override { return side * side; }
+  std::int64_t side;
+};
+
+const Registered<Shape> kSquare{
+    {"square",
+     "All sides alike.",
+     "ours",
+     {integer_parameter("side", "mm", 2, {1, 100}, "Side.")},
+     [](const Arguments& arguments, const Shape::Context& context) -> std::unique_ptr<Shape> {
+       return std::make_unique<Square>(arguments.integer("side") * context.scale);
+     }}};
+const Registered<Shape> kDot{
+    {"dot",
+     "No side.",
+     "ours",
+     {},
+     [](const Arguments&, const Shape::Context&) -> std::unique_ptr<Shape> {
+       return std::make_unique<Square>(0);
+     }}};
+
+TEST(RegistryTest, MakesAPartFromAConfig) {
+  const auto chosen =
+      Chosen<Shape>::parse(ConfigNode::parse(R"({"part": "square", "side": 3})", "f.json"));
+  EXPECT_EQ(chosen.name(), "square");
+  EXPECT_EQ(chosen.make({2})->area(), 36);
+  EXPECT_EQ(Chosen<Shape>::by_name("square").make({1})->area(), 4);
+}
+
+TEST(RegistryTest, ListsItsParts) {
+  EXPECT_THAT(Registry<Shape>::instance().names(), ElementsAre("dot", "square"));
+  const PartInfo& info = part_catalogue().at({"test shape", "square"});
+  EXPECT_EQ(info.help, "All sides alike.");
+  ASSERT_EQ(info.parameters.size(), 1U);
+  EXPECT_EQ(info.parameters[0].name, "side");
+}
+
+TEST(RegistryTest, ErrorsNameThePlace) {
+  const auto error = [](std::string_view text) {
+    return user_error_of([&] { (void)Chosen<Shape>::parse(ConfigNode::parse(text, "f.json")); });
+  };
+  EXPECT_EQ(error(R"({"part": "sqare"})"),
+            "f.json: /part: unknown test shape 'sqare' (did you mean 'square'?); allowed: dot, "
+            "square");
+  EXPECT_THAT(error(R"({"part": "square", "sides": 3})"), HasSubstr("did you mean 'side'?"));
+  EXPECT_THAT(error(R"({"part": "square", "side": 0})"), HasSubstr("f.json: /side: "));
+  EXPECT_THAT(error(R"({"side": 3})"), HasSubstr("'part' is missing"));
+}
+
+TEST(RegistryTest, TwoPartsOfOneNameAreABug) {
+  EXPECT_THROW(Registry<Shape>::instance().add({"dot", "", "", {}, {}}), std::logic_error);
+}
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,86 @@
+#include "policies/decide/quality.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/support/random_layer.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// One query head; keys (0), (ln 2), (ln 4), (ln 8) and a query of 1 without scaling: probabilities
+/// 1/15, 2/15, 4/15, 8/15. Values 0, 1, 0, 1: the exact output is 10/15.
+TEST(Quality, MatchesAHandComputedStep) {
+  const std::vector<Half> keys{to_half(0), to_half(std::log(2.0F)), to_half(std::log(4.0F)),
+                               to_half(std::log(8.0F))};
+  const std::vector<Half> values{to_half(0), to_half(1), to_half(0), to_half(1)};
+  const Entries entries{{keys.data(), 1, 4, 1, 4}, {values.data(), 1, 4, 1, 4}};
+  LayerShape shape{.query_heads = 1, .kv_heads = 1, .head_dim = 1, .softmax_scale = 1};
+  const std::vector<float> query{1};
+  ExactStep exact;
+  exact.compute(shape, entries, query);
+  EXPECT_NEAR(exact.probabilities(0)[2], 4.0 / 15, 1e-3);
+  EXPECT_NEAR(exact.output(0)[0], 10.0 / 15, 1e-3);
+
+  // Attended to tokens 1 and 3. The true best two are 2 and 3; the output is 1.
+  const HeadQuality quality = measure(exact, 0, {{1, 3}, {0.2F, 0.8F}, {1}});
+  EXPECT_FLOAT_EQ(quality.recall, 0.5F);
+  EXPECT_NEAR(quality.attention_mass, 10.0 / 15, 1e-3);
+  EXPECT_NEAR(quality.best_attention_mass, 12.0 / 15, 1e-3);
+  EXPECT_NEAR(quality.output_error, 0.5, 2e-3);
+
+  // A window of two tokens: the reference sees tokens 2 and 3 alone.
+  shape.sliding_window = 2;
+  exact.compute(shape, entries, query);
+  EXPECT_EQ(exact.first_token(), 2);
+  EXPECT_NEAR(exact.probabilities(0)[1], 8.0 / 12, 1e-3);
+  EXPECT_NEAR(measure(exact, 0, {{3}, {1}, {1}}).attention_mass, 8.0 / 12, 1e-3);
+}
+
+TEST(Quality, TiesGoToTheLowerToken) {
+  const std::vector<Half> same(4, to_half(1));
+  const Entries entries{{same.data(), 1, 4, 1, 4}, {same.data(), 1, 4, 1, 4}};
+  const LayerShape shape{.query_heads = 1, .kv_heads = 1, .head_dim = 1, .softmax_scale = 1};
+  ExactStep exact;
+  exact.compute(shape, entries, std::vector<float>{1});
+  EXPECT_FLOAT_EQ(measure(exact, 0, {{0, 1}, {}, {1}}).recall, 1);
+  EXPECT_FLOAT_EQ(measure(exact, 0, {{0, 3}, {}, {1}}).recall, 0.5);
+}
+
+TEST(Quality, MatchesASlowReferenceWithGroupedQueries) {
+  const RandomLayer layer(60, 1);
+  const Token n = 60;
+  ExactStep exact;
+  exact.compute(layer.shape, layer.entries(n + 1), layer.query(n));
+  const std::vector<Token> attended{0, 3, 4, 17, 33, 59, 60};
+  for (std::int64_t head = 0; head < layer.shape.query_heads; ++head) {
+    std::vector<std::pair<double, Token>> order;  // (-logit, token)
+    double total = 0;
+    double mass = 0;
+    for (Token t = 0; t <= n; ++t) {
+      const double logit = layer.logit(head, n, t);
+      order.emplace_back(-logit, t);
+      const double weight = std::exp(logit * static_cast<double>(layer.shape.softmax_scale));
+      total += weight;
+      if (std::find(attended.begin(), attended.end(), t) != attended.end()) mass += weight;
+    }
+    std::sort(order.begin(), order.end());
+    double best = 0;
+    std::int64_t found = 0;
+    for (std::size_t i = 0; i < attended.size(); ++i) {
+      best += std::exp(-order[i].first * static_cast<double>(layer.shape.softmax_scale));
+      found += std::count(attended.begin(), attended.end(), order[i].second);
+    }
+    const std::vector<float> output(static_cast<std::size_t>(layer.shape.head_dim), 0.0F);
+    const HeadQuality quality = measure(exact, head, {attended, {}, output});
+    EXPECT_NEAR(quality.recall, static_cast<double>(found) / 7, 1e-6);
+    EXPECT_NEAR(quality.attention_mass, mass / total, 1e-5);
+    EXPECT_NEAR(quality.best_attention_mass, best / total, 1e-5);
+    EXPECT_FLOAT_EQ(quality.output_error, 1);  // an output of zero is off by the whole norm
+  }
+}
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,162 @@
+#include "sim/models/transformer.hpp"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <stdexcept>
+
+#include "policies/decide/rope.hpp"
+#include "sim/models/full_attention.hpp"
+#include "sim/models/next_token.hpp"
+#include "tests/support/random_model.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr std::int64_t kTokens = 150;
+
+std::vector<float> random_row(std::int64_t size, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> row(static_cast<std::size_t>(size));
+  for (float& value : row) value = static_cast<float>(2 * random.uniform() - 1);
+  return row;
+}
+
+class RandomTransformer : public testing::TestWithParam<std::string> {
+ protected:
+  static Model make(const std::string& pairs) {
+    static const TemporaryFolder folder;
+    const std::string file = folder.file(pairs + ".kvmodel");
+    write_random_model(file, {.rope_pairs = pairs});
+    return Model(file);
+  }
+
+  /// Logits of every position, run in batches of `chunk` positions.
+  static std::vector<float> run(const Model& model, std::int64_t chunk, int threads) {
+    WorkerPool pool(threads);
+    Transformer transformer(model, kTokens, pool);
+    FullAttention attention(model.architecture(), kTokens, pool);
+    std::vector<std::int32_t> ids;
+    Random random(4);
+    for (std::int64_t i = 0; i < kTokens; ++i) {
+      ids.push_back(static_cast<std::int32_t>(random.below(101)));
+    }
+    std::vector<std::int64_t> positions(ids.size());
+    std::iota(positions.begin(), positions.end(), 0);
+    std::vector<float> all;
+    for (std::int64_t begin = 0; begin < kTokens; begin += chunk) {
+      const auto first = static_cast<std::size_t>(begin);
+      const auto count = static_cast<std::size_t>(std::min(chunk, kTokens - begin));
+      const auto logits = transformer.logits(
+          transformer.run(std::span(ids).subspan(first, count),
+                          std::span(positions).subspan(first, count), attention));
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
+
+  const Model model_ = make(GetParam());
+};
+
+TEST_P(RandomTransformer, BatchesAndThreadsDoNotChangeABit) {
+  const std::vector<float> once = run(model_, kTokens, 1);
+  EXPECT_THAT(once, testing::Each(testing::Truly([](float x) { return std::isfinite(x); })));
+  for (const std::int64_t chunk : {1, 7, 64}) {
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << chunk << " positions, " << threads << " threads");
+      EXPECT_EQ(run(model_, chunk, threads), once);
+    }
+  }
+}
+
+TEST_P(RandomTransformer, RopeIsTheDefinition) {
+  WorkerPool pool(1);
+  const Transformer transformer(model_, kTokens, pool);
+  const Rope rope{.theta = 10000, .interleaved = GetParam() == "interleaved"};
+  for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1}, kTokens - 1}) {
+    const std::vector<float> before = random_row(16, 7);
+    std::vector<float> turned = before;
+    transformer.rotate(turned.data(), position);
+    if (position == 0) {
+      EXPECT_EQ(turned, before);
+    } else {
+      EXPECT_NE(turned, before);
+    }
+    std::vector<float> expected = before;
+    rope.rotate(expected.data(), 16, position);
+    EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), expected));
+    rope.rotate(turned.data(), 16, -position);
+    EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), before));
+  }
+}
+
+TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
+  WorkerPool pool(1);
+  const Transformer transformer(model_, kTokens, pool);
+  const auto score = [&](std::int64_t query_position, std::int64_t key_position) {
+    std::vector<float> query = random_row(16, 8);
+    std::vector<float> key = random_row(16, 9);
+    transformer.rotate(query.data(), query_position);
+    transformer.rotate(key.data(), key_position);
+    return std::inner_product(query.begin(), query.end(), key.begin(), 0.0F);
+  };
+  EXPECT_NEAR(score(30, 10), score(140, 120), 1e-5);
+  EXPECT_GT(std::abs(score(30, 10) - score(30, 11)), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Pairs, RandomTransformer, testing::Values("half", "interleaved"),
+                         [](const auto& test) { return test.param; });
+
+TEST(WorkerPool, RunsEachIndexOnceAndHandsOnTheFirstFailure) {
+  for (const int threads : {1, 2, 5}) {
+    WorkerPool pool(threads);
+    for (const std::int64_t count : {0, 1, 2, 100}) {
+      std::vector<int> seen(static_cast<std::size_t>(count));
+      pool.run(count, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+      EXPECT_THAT(seen, testing::Each(1));
+    }
+    EXPECT_THROW(pool.run(8,
+                          [](std::int64_t i) {
+                            if (i >= 3) throw std::invalid_argument("work");
+                          }),
+                 std::invalid_argument);
+    std::vector<int> seen(50);
+    pool.run(50, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+    EXPECT_THAT(seen, testing::Each(1));
+  }
+}
+
+TEST(NextToken, StatisticsOfADistribution) {
+  std::vector<float> scratch;
+  const std::vector<float> logits{std::log(0.5F) + 3, std::log(0.25F) + 3, std::log(0.25F) + 3};
+  const NextToken next = next_token(logits, scratch);
+  EXPECT_NEAR(next.entropy, 1.5 * std::log(2.0), 1e-6);
+  EXPECT_NEAR(next.top_probability, 0.5, 1e-6);
+  EXPECT_NEAR(next.log_sum, 3, 1e-6);
+  EXPECT_EQ(likeliest(logits), 0);
+  EXPECT_EQ(likeliest(std::vector<float>{1, 2, 2}), 1);
+}
+
+TEST(Sampler, DrawsByProbabilityWithinTheNucleus) {
+  const std::vector<float> logits{std::log(0.1F), std::log(0.6F), std::log(0.3F)};
+  const auto draw = [&](double temperature, double top_p, std::uint64_t seed) {
+    Sampler sampler({temperature, top_p, seed});
+    std::vector<int> counts(3);
+    for (int i = 0; i < 20000; ++i) ++counts[static_cast<std::size_t>(sampler.draw(logits))];
+    return counts;
+  };
+  EXPECT_THAT(draw(0, 1, 1), testing::ElementsAre(0, 20000, 0));
+  const std::vector<int> all = draw(1, 1, 1);
+  EXPECT_NEAR(all[0] / 20000.0, 0.1, 0.01);
+  EXPECT_NEAR(all[1] / 20000.0, 0.6, 0.015);
+  const std::vector<int> nucleus = draw(1, 0.8, 1);
+  EXPECT_EQ(nucleus[0], 0);
+  EXPECT_NEAR(nucleus[1] / 20000.0, 2.0 / 3, 0.015);
+  EXPECT_EQ(draw(1, 1e-9, 1)[1], 20000);
+  EXPECT_EQ(draw(1, 1, 5), draw(1, 1, 5));
+  EXPECT_NE(draw(1, 1, 5), draw(1, 1, 6));
+}
+
+}  // namespace
+}  // namespace kvreplay

@@ -1,0 +1,380 @@
+#include "sim/replay/replay.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/build_info.hpp"
+#include "sim/replay/results.hpp"
+#include "sim/replay/stage_store.hpp"
+#include "tests/support/synthetic_trace.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/user_error.hpp"
+
+namespace kvreplay {
+namespace {
+
+using nlohmann::json;
+
+const std::string kSource = source_folder();
+
+class ReplayTest : public testing::Test {
+ protected:
+  ReplayTest() {
+    write_synthetic_trace(folder_.file("a.kvtrace.h5"));
+    write_synthetic_trace(folder_.file("b.kvtrace.h5"), {.prompt = 200, .decode = 20, .seed = 2});
+  }
+
+  Experiment load(const std::vector<std::string>& sets) {
+    const json members = {
+        {"title", "test"},
+        {"trace", {"a.kvtrace.h5", "b.kvtrace.h5"}},
+        {"system", {"in_memory", "flexgen", "quest", "clusterkv"}},
+        {"model", {"smollm2-135m", "llama3.2-1b"}},
+        {"platform", "orin_agx"},
+        {"device", {"emmc51", "ufs40"}},
+        {"batch", {1, 2}},
+        {"set", {{"system.selection.budget_tokens", 64}, {"system.stream.dense_layers", 0}}},
+        {"warm_up_steps", 4},
+        {"timed_steps", 6}};
+    std::ofstream(folder_.file("test.json")) << members;
+    return Experiment::load(folder_.file("test.json"), sets, ConfigFolder(kSource + "/configs"));
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+TEST_F(ReplayTest, EveryCellOnceInOrderAndConsistent) {
+  const Experiment experiment = load({});
+  const ReplayResult result = replay(experiment);
+  ASSERT_EQ(result.cells.size(), 2U * 4 * 2 * 2 * 2);
+  EXPECT_EQ(result.layers.size(), 2U * 4 * 2);
+  EXPECT_EQ(result.cells[0].system, "in_memory");
+  EXPECT_EQ(result.cells[1].system, "flexgen");
+  EXPECT_EQ(result.cells[4].device, "ufs40");
+  EXPECT_EQ(result.cells[8].batch, 2);
+  EXPECT_EQ(result.cells[16].model, "llama3.2-1b");
+  EXPECT_EQ(result.cells[32].trace, "b");
+
+  for (const CellResult& cell : result.cells) {
+    const Timing& timing = cell.timing;
+    ASSERT_EQ(timing.steps.size(), 6U);
+    EXPECT_EQ(timing.asked_bytes, timing.hit_bytes + timing.missed_bytes);
+    std::int64_t read_bytes = 0;
+    for (const StepTiming& step : timing.steps) {
+      EXPECT_EQ(step.latency_ns, step.compute_ns + step.exposed_io_ns);
+      EXPECT_LE(step.exposed_io_ns, step.busy_io_ns);
+      read_bytes += step.read_bytes;
+    }
+    EXPECT_GE(read_bytes, timing.missed_bytes);
+    EXPECT_GE(timing.flash_read_bytes, read_bytes);
+    EXPECT_NE(cell.projection, "none");
+    if (cell.system == "in_memory") {
+      EXPECT_EQ(read_bytes, 0);
+      EXPECT_EQ(timing.hit_bytes, timing.asked_bytes);
+    } else {
+      EXPECT_GT(read_bytes, 0) << cell.system;
+    }
+    if (cell.system == "flexgen" || cell.system == "in_memory") {
+      EXPECT_EQ(cell.quality.recall, 1);
+      EXPECT_EQ(cell.quality.attention_mass, 1);
+      EXPECT_EQ(cell.quality.output_error, 0);
+    } else {
+      EXPECT_LT(cell.quality.attention_mass, 1);
+      EXPECT_GT(cell.quality.attention_mass, 0);
+    }
+  }
+}
+
+TEST_F(ReplayTest, OneThreadOrTwoTheSameBytes) {
+  for (const char* threads : {"1", "2"}) {
+    const Experiment experiment = load({std::string("threads=") + threads});
+    const ReplayResult result = replay(experiment);
+    write_results(folder_.file(threads), experiment, result);
+  }
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.file("1"))) {
+    files.insert(entry.path().filename().string());
+    EXPECT_EQ(content_of(entry.path()), content_of(folder_.file("2") / entry.path().filename()))
+        << entry.path();
+  }
+  EXPECT_THAT(files, testing::ElementsAre("manifest.json", "quality.csv", "results.csv",
+                                          "results.json", "table.txt"));
+}
+
+TEST_F(ReplayTest, ACellDoesNotDependOnTheOthers) {
+  const ReplayResult all = replay(load({}));
+  const ReplayResult one = replay(load({"trace=" + folder_.file("b.kvtrace.h5"), "system=quest",
+                                        "model=llama3.2-1b", "device=ufs40", "batch=2"}));
+  ASSERT_EQ(one.cells.size(), 1U);
+  const std::string alone = results_csv(one.cells);
+  const std::string row = alone.substr(alone.find('\n') + 1);
+  EXPECT_NE(results_csv(all.cells).find("\n" + row), std::string::npos);
+}
+
+// --- With a store, in shards ---
+
+class SweepTest : public ReplayTest {
+ protected:
+  Experiment sweep(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> sets{"system=quest,clusterkv",
+                                  "model=llama3.2-1b",
+                                  "batch=1",
+                                  "steps=12",
+                                  "system.cache.part=fifo,lru",
+                                  "system.cache.capacity_groups=8,64",
+                                  "system.quest.grouping.group_tokens=8,16"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return load(sets);
+  }
+  [[nodiscard]] StageStore store() const { return StageStore(folder_.file("cache"), 1 << 30); }
+
+  static std::string text_of(const ReplayResult& result) {
+    return results_csv(result.cells) + quality_csv(result.layers);
+  }
+  static ReplayResult with(const Experiment& experiment, StageStore& store) {
+    return replay(experiment, {.store = &store});
+  }
+};
+
+TEST_F(SweepTest, MemoisedOrNotTheSameBytes) {
+  const Experiment experiment = sweep();
+  const std::string expected = text_of(replay(experiment));
+  StageStore kept = store();
+  EXPECT_EQ(text_of(with(experiment, kept)), expected);
+  EXPECT_EQ(kept.problem(), "");
+  EXPECT_EQ(text_of(with(experiment, kept)), expected) << "everything was there";
+  for (const char* removed : {"decide", "place", "time", "quality"}) {
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / removed);
+    EXPECT_EQ(text_of(with(experiment, kept)), expected) << "without " << removed;
+  }
+  for (const auto& [first, second] :
+       {std::pair("time", "place"), std::pair("time", "decide"), std::pair("quality", "decide")}) {
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / first);
+    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / second);
+    EXPECT_EQ(text_of(with(experiment, kept)), expected) << first << " and " << second;
+  }
+}
+
+TEST_F(SweepTest, DamagedEntriesAreMadeAgain) {
+  const Experiment experiment = sweep();
+  StageStore kept = store();
+  const std::string expected = text_of(with(experiment, kept));
+  std::size_t number = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kept.folder())) {
+    if (!entry.is_regular_file() || entry.file_size() == 0) continue;
+    const auto size = entry.file_size();
+    switch (number++ % 4) {
+      case 0:
+        std::filesystem::resize_file(entry.path(), size / 2);
+        break;
+      case 1:
+        std::fstream(entry.path(), std::ios::in | std::ios::out | std::ios::binary) << "damage";
+        break;
+      case 2:
+        std::ofstream(entry.path(), std::ios::trunc) << "something else";
+        break;
+      default:
+        break;
+    }
+  }
+  ASSERT_GT(number, 20U);
+  EXPECT_EQ(text_of(with(experiment, kept)), expected);
+  EXPECT_EQ(Replay(experiment, {.store = &kept}).finished_cells(), experiment.cells.size());
+}
+
+TEST_F(SweepTest, OutputsAreSharedAsFarAsTheyCanBe) {
+  const Experiment experiment = sweep({"device=emmc51,ufs40"});
+  const Replay cold(experiment, {});
+  const std::array<StageCost, 3> costs = cold.costs();
+  // Two traces; quest with two group sizes and clusterkv.
+  EXPECT_EQ(costs[0].outputs, 2 * 3);
+  // Two caches of two capacities each.
+  EXPECT_EQ(costs[1].outputs, 2 * 3 * 4);
+  EXPECT_EQ(costs[2].outputs, 2 * 3 * 4 * 2);
+  EXPECT_EQ(cold.cells(), 2U * 3 * 4 * 2);
+  for (const StageCost& cost : costs) {
+    EXPECT_EQ(cost.kept, 0);
+    EXPECT_GT(cost.seconds, 0);
+  }
+  StageStore kept = store();
+  with(sweep({"device=emmc51"}), kept);
+  const Replay warm(experiment, {.store = &kept});
+  EXPECT_EQ(warm.finished_cells(), warm.cells() / 2);
+  EXPECT_EQ(warm.costs()[0].kept, warm.costs()[0].outputs);
+  EXPECT_EQ(warm.costs()[1].kept, warm.costs()[1].outputs);
+  EXPECT_EQ(warm.costs()[2].kept, warm.costs()[2].outputs / 2);
+}
+
+TEST_F(SweepTest, AKeyChangesWithAllThatItDependsOn) {
+  StageStore kept = store();
+  with(sweep(), kept);
+  const auto kept_of = [&](const Experiment& experiment) {
+    std::array<bool, 3> all{};
+    const Replay replay(experiment, {.store = &kept});
+    for (std::size_t i = 0; i < 3; ++i) {
+      all[i] = replay.costs()[i].kept == replay.costs()[i].outputs;
+    }
+    return all;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(kept_of(sweep()), ElementsAre(true, true, true));
+  EXPECT_THAT(kept_of(sweep({"seed=2"})), ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"steps=11"})), ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.selection.budget_tokens=80"})),
+              ElementsAre(false, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.cache.capacity_groups=9"})), ElementsAre(true, false, false));
+  EXPECT_THAT(kept_of(sweep({"system.layout.part=sequence"})), ElementsAre(true, false, false));
+  EXPECT_THAT(kept_of(sweep({"model=qwen2.5-1.5b"})), ElementsAre(true, false, false));
+  for (const char* set :
+       {"timed_steps=3", "warm_up_steps=3", "batch=2", "device=nvme_jetson", "device.queue_depth=2",
+        "platform=oneplus12", "model.weight_bits=5", "platform.layer_overhead_us=1"}) {
+    EXPECT_THAT(kept_of(sweep({set})), ElementsAre(true, true, false)) << set;
+  }
+  // Another content under the name of the trace.
+  write_synthetic_trace(folder_.file("a.kvtrace.h5"), {.seed = 9});
+  EXPECT_THAT(kept_of(sweep()), ElementsAre(false, false, false));
+}
+
+TEST_F(SweepTest, LittleMemoryOrMuchTheSameBytes) {
+  const Experiment experiment = sweep();
+  const std::string expected = text_of(replay(experiment));
+  EXPECT_EQ(text_of(replay(experiment, {.memory_bytes = 1})), expected);
+  EXPECT_EQ(text_of(replay(sweep({"threads=1"}))), expected);
+  EXPECT_EQ(text_of(replay(sweep({"threads=3"}), {.memory_bytes = 100'000})), expected);
+}
+
+TEST_F(SweepTest, ShardsMakeUpTheWhole) {
+  const Experiment experiment = sweep();
+  write_results(folder_.file("whole"), experiment, replay(experiment));
+  for (const std::size_t count :
+       {std::size_t{1}, std::size_t{2}, std::size_t{5}, std::size_t{70}}) {
+    std::vector<std::string> folders;
+    std::size_t cells = 0;
+    StageStore kept = store();
+    for (std::size_t index = count; index > 0; --index) {
+      const Shard shard{index, count};
+      const ReplayResult part = replay(experiment, {.store = &kept, .shard = shard});
+      cells += part.cells.size();
+      folders.push_back(folder_.file(std::to_string(index) + "-of-" + std::to_string(count)));
+      write_results(folders.back(), experiment, part);
+      write_shard(folders.back(), experiment, part, shard);
+    }
+    EXPECT_EQ(cells, experiment.cells.size());
+    const std::string merged = folder_.file("merged-" + std::to_string(count));
+    merge_shards(folders, merged);
+    for (const auto& file : std::filesystem::directory_iterator(folder_.file("whole"))) {
+      const std::filesystem::path name = file.path().filename();
+      EXPECT_EQ(content_of(file.path()), content_of(merged / name)) << count << " " << name;
+    }
+  }
+}
+
+TEST_F(SweepTest, ShardsOfEqualSizeKeepTogetherWhatIsShared) {
+  const Experiment experiment = sweep({"device=emmc51,ufs40"});
+  std::int64_t decisions = 0;
+  for (std::size_t index = 1; index <= 4; ++index) {
+    const Replay part(experiment, {.shard = {index, 4}});
+    EXPECT_EQ(part.cells(), experiment.cells.size() / 4);
+    decisions += part.costs()[0].outputs;
+  }
+  EXPECT_LE(decisions, 6 + 3) << "a cut divides one decision at most";
+}
+
+TEST_F(SweepTest, ShardsThatDoNotFitAreRefused) {
+  const auto shard = [&](const Experiment& experiment, Shard part, const std::string& name) {
+    const ReplayResult result = replay(experiment, {.shard = part});
+    write_results(folder_.file(name), experiment, result);
+    write_shard(folder_.file(name), experiment, result, part);
+    return folder_.file(name);
+  };
+  const auto error = [&](const std::vector<std::string>& folders) {
+    return user_error_of([&] { merge_shards(folders, folder_.file("out")); });
+  };
+  const Experiment experiment = sweep();
+  const std::string one = shard(experiment, {1, 2}, "one");
+  const std::string two = shard(experiment, {2, 2}, "two");
+  const std::string other = shard(sweep({"seed=2"}), {2, 2}, "other");
+  using testing::HasSubstr;
+  EXPECT_THAT(error({one}), HasSubstr("shard 2 of 2 is missing"));
+  EXPECT_THAT(error({one, one}), HasSubstr("each shard once"));
+  EXPECT_THAT(error({one, other}), HasSubstr("is not of the run"));
+  EXPECT_THAT(error({one, folder_.file("none")}),
+              HasSubstr("none/shard.json: cannot be opened for reading"));
+  std::ofstream(two + "/shard.json") << "{\"format\": \"kvreplay-shard-2\"}";
+  EXPECT_THAT(error({one, two}), HasSubstr("is no shard"));
+}
+
+TEST(Results, ColumnsAreDocumented) {
+  const std::string page = content_of(kSource + "/docs/metrics.md");
+  std::set<std::string> names;
+  for (const Column<CellResult>& column : result_columns()) {
+    EXPECT_TRUE(names.insert(column.name).second) << column.name << " twice";
+    EXPECT_NE(page.find("`" + column.name + "`"), std::string::npos)
+        << column.name << " is not in docs/metrics.md";
+    EXPECT_FALSE(column.help.empty()) << column.name;
+  }
+  for (const Column<LayerQuality>& column : quality_columns()) {
+    EXPECT_NE(page.find("`" + column.name + "`"), std::string::npos) << column.name;
+  }
+}
+
+CellResult made_up_cell(const std::string& system, SimTime latency_ns) {
+  CellResult cell;
+  cell.trace = "a";
+  cell.system = system;
+  cell.projection = "1,2 \"x\"";
+  cell.timing.steps.push_back({.latency_ns = latency_ns, .compute_ns = latency_ns});
+  return cell;
+}
+
+TEST(Results, CsvQuotesAndLeavesUndefinedRatiosEmpty) {
+  const std::vector<CellResult> cells{made_up_cell("one", 1'000'000)};
+  const std::string csv = results_csv(cells);
+  EXPECT_NE(csv.find(",\"1,2 \"\"x\"\"\","), std::string::npos);
+  const json row = json::parse(results_json(cells)).at(0);
+  EXPECT_EQ(row.at("hit_rate"), nullptr);
+  EXPECT_EQ(row.at("read_amplification"), nullptr);
+  EXPECT_EQ(row.at("tokens_per_s"), 1000.0);
+  EXPECT_EQ(row.at("latency_ms"), 1.0);
+  EXPECT_EQ(row.at("energy_mj_per_token"), nullptr);
+}
+
+TEST(Results, EnergyIsInMillijoulesAToken) {
+  CellResult cell = made_up_cell("one", 1'000'000);
+  cell.timing.steps.push_back(cell.timing.steps.front());
+  cell.timing.batch = 3;
+  cell.timing.energy = {.compute_nj = 12e6, .dram_nj = 6e6, .flash_nj = 3e6};
+  const json row = json::parse(results_json(std::vector{cell})).at(0);
+  EXPECT_EQ(row.at("compute_energy_mj_per_token"), 2.0);
+  EXPECT_EQ(row.at("dram_energy_mj_per_token"), 1.0);
+  EXPECT_EQ(row.at("flash_energy_mj_per_token"), 0.5);
+  EXPECT_EQ(row.at("energy_mj_per_token"), 3.5);
+}
+
+TEST(Results, TheTableShowsOnceWhatIsTheSameEverywhere) {
+  const std::vector<CellResult> cells{made_up_cell("one", 1'000'000),
+                                      made_up_cell("two", 2'500'000)};
+  const std::string table = results_table(cells);
+  EXPECT_EQ(table.find("trace: a\n"), 0U);
+  EXPECT_NE(table.find("\none "), std::string::npos);
+  EXPECT_NE(table.find("1000.00"), std::string::npos);
+  EXPECT_NE(table.find("400.00"), std::string::npos);
+  EXPECT_EQ(results_table({}), "");
+}
+
+}  // namespace
+}  // namespace kvreplay

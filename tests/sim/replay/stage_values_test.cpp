@@ -1,0 +1,108 @@
+#include "sim/replay/stage_values.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/build_info.hpp"
+#include "policies/decide/decide.hpp"
+#include "sim/replay/experiment.hpp"
+#include "sim/replay/stage_keys.hpp"
+#include "tests/sim/sim_specs.hpp"
+#include "tests/support/synthetic_trace.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace kvreplay {
+namespace {
+
+const std::string kConfigs = source_folder() + "/configs";
+
+/// Every shipped system that a plain synthetic trace can serve, so that every kind of plan occurs:
+/// in memory, with writes, with a cache that is paged by layer.
+const std::vector<std::string> kSystems{"in_memory", "flexgen",       "quest",  "clusterkv",
+                                        "dynakv",    "streaming_llm", "kivi_2", "token_exact"};
+
+class StageValues : public testing::TestWithParam<std::string> {
+ protected:
+  StageValues() {
+    write_synthetic_trace(folder_.file("a.kvtrace.h5"), {.layers = 4});
+    system_ = SystemSpec::load(kConfigs + "/systems/" + GetParam() + ".json");
+    const TraceReader trace(folder_.file("a.kvtrace.h5"));
+    const NamedDecideSpec spec{GetParam(), system_.decide};
+    log_ = decide(trace, std::span(&spec, 1), {}).front();
+  }
+
+  [[nodiscard]] Timing time(const IoPlan& plan) const {
+    const DeviceSpec device = DeviceSpec::load(kConfigs + "/devices/ufs40.json");
+    return time_plan(plan, tiny_model(), tiny_platform(), device, system_.pipeline,
+                     {.dense_layers = system_.decide.stream.integer("dense_layers")});
+  }
+
+  TemporaryFolder folder_;
+  SystemSpec system_;
+  AccessLog log_;
+};
+
+TEST_P(StageValues, AReplayOfWhatWasKeptIsTheSame) {
+  write_access_log(log_, folder_.file("log"));
+  const AccessLog log = read_access_log(folder_.file("log"));
+  EXPECT_EQ(to_bytes(layer_means(log)), to_bytes(layer_means(log_)));
+  const KvShape shape = tiny_model().kv_shape();
+  const IoPlan plan = place(log_, system_.place, shape);
+  const std::string bytes = to_bytes(plan);
+  EXPECT_EQ(to_bytes(place(log, system_.place, shape)), bytes);
+
+  const IoPlan kept = plan_from(bytes);
+  EXPECT_EQ(to_bytes(kept), bytes);
+  EXPECT_EQ(kept.system, plan.system);
+  ASSERT_EQ(kept.layers.size(), plan.layers.size());
+  for (std::size_t i = 0; i < plan.layers.size(); ++i) {
+    EXPECT_EQ(kept.layers[i].reads, plan.layers[i].reads);
+    EXPECT_EQ(kept.layers[i].writes, plan.layers[i].writes);
+    EXPECT_EQ(kept.layers[i].cache_reads, plan.layers[i].cache_reads);
+    EXPECT_EQ(kept.layers[i].attended_tokens, plan.layers[i].attended_tokens);
+    EXPECT_EQ(kept.layers[i].region_bytes, plan.layers[i].region_bytes);
+  }
+  const Timing timing = time(plan);
+  EXPECT_EQ(to_bytes(time(kept)), to_bytes(timing));
+  const Timing timing_kept = timing_from(to_bytes(timing));
+  EXPECT_EQ(to_bytes(timing_kept), to_bytes(timing));
+  EXPECT_EQ(timing_kept.steps.size(), timing.steps.size());
+  EXPECT_EQ(timing_kept.dram.kv_bytes(), timing.dram.kv_bytes());
+}
+
+TEST_P(StageValues, MeansComeBack) {
+  const std::vector<LayerMeans> means = layer_means(log_);
+  const std::vector<LayerMeans> kept = layer_means_from(to_bytes(means));
+  ASSERT_EQ(kept.size(), means.size());
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    EXPECT_EQ(kept[i].layer, means[i].layer);
+    EXPECT_EQ(kept[i].dense, means[i].dense);
+    EXPECT_EQ(kept[i].means.output_error, means[i].means.output_error);
+  }
+  EXPECT_EQ(system_means(kept).attention_mass, system_means(means).attention_mass);
+}
+
+INSTANTIATE_TEST_SUITE_P(Systems, StageValues, testing::ValuesIn(kSystems));
+
+TEST(StageKeys, AFileCountsByItsContent) {
+  TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path() / "systems");
+  const auto copy = [&](const std::string& from, const std::string& to) {
+    std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
+  };
+  copy(kConfigs + "/systems/dwb.json", folder.file("systems/dwb.json"));
+  std::filesystem::create_directories(folder.path() / "controllers");
+  const std::string controller = folder.file("controllers/smollm2-135m-dialogue.json");
+  copy(kConfigs + "/controllers/smollm2-135m-dialogue.json", controller);
+  const SystemSpec system = SystemSpec::load(folder.file("systems/dwb.json"));
+  const SystemSpec original = SystemSpec::load(kConfigs + "/systems/dwb.json");
+  const std::string key = decide_key("trace", system.decide, 1, 8, false);
+  EXPECT_EQ(decide_key("trace", original.decide, 1, 8, false), key) << "wherever it lies";
+  std::ofstream(controller, std::ios::app) << "\n";
+  EXPECT_NE(decide_key("trace", system.decide, 1, 8, false), key);
+}
+
+}  // namespace
+}  // namespace kvreplay

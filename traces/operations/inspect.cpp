@@ -1,0 +1,188 @@
+#include "traces/operations/inspect.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <numeric>
+#include <span>
+
+#include "base/printable.hpp"
+#include "base/progress.hpp"
+#include "base/size.hpp"
+
+namespace kvreplay {
+namespace {
+
+constexpr std::int64_t kMeasuredSteps = 48;
+
+/// One head's rows as floats, [tokens, dim].
+std::vector<float> to_floats(const HalfTensor& tensor, std::int64_t head) {
+  const std::span rows(tensor.head(head), static_cast<std::size_t>(tensor.tokens * tensor.dim));
+  std::vector<float> floats(rows.size());
+  std::transform(rows.begin(), rows.end(), floats.begin(), to_float);
+  return floats;
+}
+
+NormSummary measure_norms(const HalfTensor& tensor) {
+  NormSummary norms;
+  for (std::int64_t head = 0; head < tensor.heads; ++head) {
+    for (std::int64_t token = 0; token < tensor.tokens; ++token) {
+      const Half* row = tensor.row(head, token);
+      double squares = 0;
+      for (std::int64_t i = 0; i < tensor.dim; ++i) {
+        const double value = to_float(row[i]);
+        squares += value * value;
+      }
+      const double norm = std::sqrt(squares);
+      norms.mean += norm;
+      norms.most = std::max(norms.most, norm);
+    }
+  }
+  norms.mean /= static_cast<double>(tensor.heads * tensor.tokens);
+  return norms;
+}
+
+std::vector<std::int64_t> measured_positions(const TraceInfo& info) {
+  const std::int64_t steps = info.decode_steps();
+  const std::int64_t count = std::min(steps, kMeasuredSteps);
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < count; ++i) {
+    positions.push_back(info.prompt_tokens + (count == 1 ? 0 : i * (steps - 1) / (count - 1)));
+  }
+  return positions;
+}
+
+/// Softmax weights of `query` over the keys of positions begin..end-1.
+void attend(std::span<const double> query, std::span<const float> keys, double scale,
+            std::int64_t begin, std::int64_t end, std::vector<double>& weights) {
+  weights.clear();
+  for (std::int64_t token = begin; token < end; ++token) {
+    const float* key = keys.data() + token * static_cast<std::int64_t>(query.size());
+    double score = 0;
+    for (std::size_t i = 0; i < query.size(); ++i) score += query[i] * key[i];
+    weights.push_back(score * scale);
+  }
+  softmax(weights);
+}
+
+AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& info,
+                                   std::int64_t sliding_window,
+                                   std::span<const std::int64_t> positions, Progress* progress) {
+  AttentionSummary total;
+  std::vector<double> query(static_cast<std::size_t>(info.head_dim));
+  std::vector<double> weights;
+  for (std::int64_t kv_head = 0; kv_head < info.kv_heads; ++kv_head) {
+    const std::vector<float> keys = to_floats(layer.keys, kv_head);
+    for (std::int64_t i = 0; i < info.queries_per_kv_head(); ++i) {
+      const std::int64_t head = kv_head * info.queries_per_kv_head() + i;
+      for (const std::int64_t position : positions) {
+        const Half* row = layer.queries.row(head, position - layer.query_start);
+        std::transform(row, row + info.head_dim, query.begin(), to_float);
+        const std::int64_t end = position + 1;
+        const std::int64_t begin =
+            sliding_window > 0 ? std::max<std::int64_t>(0, end - sliding_window) : 0;
+        attend(query, keys, info.softmax_scale, begin, end, weights);
+        total.add(weights, begin);
+      }
+      if (progress != nullptr) progress->advance();
+    }
+  }
+  total.divide(static_cast<double>(positions.size()) * static_cast<double>(info.query_heads));
+  return total;
+}
+
+double perplexity(std::span<const float> log_probability) {
+  return std::exp(-std::accumulate(log_probability.begin(), log_probability.end(), 0.0) /
+                  static_cast<double>(log_probability.size()));
+}
+
+template <typename... Values>
+std::string format(const char* pattern, Values... values) {
+  char line[256];
+  std::snprintf(line, sizeof line, pattern, values...);
+  return line;
+}
+
+}  // namespace
+
+TraceSummary summarise(const TraceReader& trace, Progress* progress) {
+  const TraceInfo& info = trace.info();
+  TraceSummary summary;
+  summary.file = trace.file();
+  summary.info = info;
+  summary.file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(trace.file()));
+
+  const std::vector<float> logs = trace.token_statistic("log_probability");
+  const std::span known = std::span(logs).first(logs.size() - 1);
+  summary.perplexity = perplexity(known);
+  const std::span decoded = known.subspan(static_cast<std::size_t>(info.prompt_tokens));
+  if (!decoded.empty()) summary.decode_perplexity = perplexity(decoded);
+
+  const std::vector<std::int64_t> positions = measured_positions(info);
+  summary.measured_steps = static_cast<std::int64_t>(positions.size());
+  for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
+    const auto index = static_cast<std::int64_t>(i);
+    const TraceLayer layer = trace.load_layer(index);
+    LayerSummary measured;
+    measured.layer = layer.layer;
+    measured.query_start = layer.query_start;
+    measured.sliding_window = info.sliding_window[i];
+    measured.key_norm = measure_norms(layer.keys);
+    measured.value_norm = measure_norms(layer.values);
+    if (info.key_state == "post_rope") {
+      measured.attention =
+          measure_attention(layer, info, measured.sliding_window, positions, progress);
+    } else if (progress != nullptr) {
+      progress->advance(info.query_heads);
+    }
+    measured.adapters = trace.adapter_names(index);
+    summary.layers.push_back(std::move(measured));
+  }
+  return summary;
+}
+
+std::string to_text(const TraceSummary& summary) {
+  const TraceInfo& info = summary.info;
+  const auto integer = [](std::int64_t value) { return static_cast<long long>(value); };
+  std::string text;
+  text += summary.file + ": " + size_text(summary.file_bytes) + ", " + info.dtype + ", " +
+          info.key_state + "\n";
+  text +=
+      "model    " + printable(info.model) +
+      format(": %lld layers (%lld recorded), %lld query heads on %lld KV heads, head_dim %lld\n",
+             integer(info.layers), integer(std::ssize(info.recorded_layers)),
+             integer(info.query_heads), integer(info.kv_heads), integer(info.head_dim));
+  if (info.synthetic) text += "SYNTHETIC: generated, not recorded from a model\n";
+  text += "text     " + printable(info.text_source) +
+          (info.text_mode.empty() ? "" : " (" + info.text_mode + ")") + "\n";
+  text += format("tokens   %lld: prompt %lld, decode %lld; perplexity %.2f", integer(info.tokens),
+                 integer(info.prompt_tokens), integer(info.decode_steps()), summary.perplexity);
+  if (summary.decode_perplexity) text += format(", decode part %.2f", *summary.decode_perplexity);
+  text += "\nrecorder " + printable(info.tool + " " + info.tool_version + ", " + info.created_utc) +
+          "\n";
+  text +=
+      format("attention: means over %lld decode steps and all query heads; masses in percent\n\n",
+             integer(summary.measured_steps));
+  text +=
+      "layer  key norm mean/max  value norm mean/max  entropy nats  top 16  top 64  top 256"
+      "  first 16  last 64  adapters\n";
+  for (const LayerSummary& layer : summary.layers) {
+    text += format("%5lld  %8.2f /%7.2f  %9.3f /%8.3f  ", integer(layer.layer), layer.key_norm.mean,
+                   layer.key_norm.most, layer.value_norm.mean, layer.value_norm.most);
+    if (const auto& attention = layer.attention) {
+      text += format("%12.3f  %6.1f  %6.1f  %7.1f  %8.1f  %7.1f  ", attention->entropy_nats,
+                     100 * attention->top_16_mass, 100 * attention->top_64_mass,
+                     100 * attention->top_256_mass, 100 * attention->first_16_mass,
+                     100 * attention->last_64_mass);
+    } else {
+      text += "  not measured: keys are before RoPE                         ";
+    }
+    std::string adapters;
+    for (const std::string& name : layer.adapters) adapters += (adapters.empty() ? "" : " ") + name;
+    text += (adapters.empty() ? "none" : adapters) + "\n";
+  }
+  return text;
+}
+
+}  // namespace kvreplay
