@@ -69,7 +69,7 @@ class DeviceTest(ProgramTest):
         self.refuses(("device", "describe", "emmc51", "--set", "command_queue"), ("NAME=VALUE",))
 
     def test_compare_is_what_the_page_shows(self):
-        page = (SOURCE / "docs/device-accuracy.md").read_text()
+        page = (SOURCE / "docs/results/device-accuracy.md").read_text()
         for line in self.succeed("device", "compare", "--markdown").splitlines():
             self.assertIn(line, page)
 

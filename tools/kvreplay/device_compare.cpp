@@ -153,7 +153,8 @@ void add_device_compare(CLI::App& device) {
       ->type_name("");
   command->add_flag("--rows", options->rows, "Each row, not only the median of the table");
   command->add_flag("--csv", options->csv, "One row a measured point");
-  command->add_flag("--markdown", options->markdown, "The table of docs/device-accuracy.md");
+  command->add_flag("--markdown", options->markdown,
+                    "The table of docs/results/device-accuracy.md");
   add_set_option(*command, options->sets);
   add_plot_option(*command, options->plot);
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
