@@ -1,5 +1,6 @@
 """The pages of docs/systems are what the program says of the configs: `tools/update-docs`. Commands
-that the documentation shows exist, with the options that it gives them."""
+that the documentation shows exist, with the options that it gives them; so do the links, paths and
+tests that it names. Lines fit into 120 columns."""
 
 import functools
 import re
@@ -9,6 +10,12 @@ from program import SOURCE, ProgramTest
 
 PAGES = SOURCE / "docs/systems"
 AGAIN = "not what the program prints: run tools/update-docs"
+
+COLUMNS = 120
+# What a program writes is as wide as it writes it: whole pages, or the tables of a page.
+WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/papers-claims.md"}
+PRINTED_TABLES = {SOURCE / "docs/results/device-accuracy.md"}
+ROOMS = "base|traces|devices|policies|sim|tools|configs|docs|tests|notebooks|cmake"
 
 
 class Docs(ProgramTest):
@@ -29,12 +36,66 @@ class Docs(ProgramTest):
 
     def test_commands_that_pages_show_exist(self):
         shown = 0
-        for page in [SOURCE / "README.md", *(SOURCE / "docs").glob("*.md")]:
+        for page in pages():
             for line in commands(page.read_text()):
                 with self.subTest(page=page.name, line=line):
                     self.check_command(line.split())
                     shown += 1
         self.assertGreater(shown, 60, "the pages' commands were not found")
+
+    def test_lines_fit(self):
+        for page in pages():
+            if page in WRITTEN_PAGES:
+                continue
+            for number, line in prose_and_code(page.read_text()):
+                if page in PRINTED_TABLES and line.startswith("|"):
+                    continue
+                with self.subTest(page=page.name, line=number):
+                    self.assertLessEqual(len(line), COLUMNS, line)
+
+    def test_links_lead_somewhere(self):
+        followed = 0
+        for page in pages():
+            for link in re.findall(r"\]\(([^()\s]+)\)", page.read_text()):
+                if re.match(r"[a-z]+:", link):
+                    continue
+                file, _, heading = link.partition("#")
+                target = page.parent / file if file else page
+                with self.subTest(page=page.name, link=link):
+                    self.assertTrue(target.exists(), f"no {target}")
+                    if heading:
+                        self.assertIn(heading, anchors(target.read_text()))
+                    followed += 1
+        self.assertGreater(followed, 100, "the pages' links were not found")
+
+    def test_paths_that_pages_name_exist(self):
+        named = 0
+        for page in pages():
+            if page.parent == PAGES:  # sources of other repositories
+                continue
+            for path in re.findall(rf"(?<![\w./-])(?:{ROOMS})/[\w*./-]*[\w*]", page.read_text()):
+                with self.subTest(page=page.name, path=path):
+                    self.assertTrue(exists(path), f"no {path}")
+                    named += 1
+        self.assertGreater(named, 100, "the pages' paths were not found")
+
+    def test_tests_that_the_architecture_names_exist(self):
+        named, file = 0, None
+        for word in re.findall(r"`([^`\s]+)`", (SOURCE / "docs/architecture.md").read_text()):
+            if word.startswith("tests/"):
+                file = SOURCE / word
+                continue
+            suite, _, test = word.partition(".")
+            if re.fullmatch(r"[A-Z]\w+\.[A-Z]\w+", word):
+                pattern = rf"TEST(_[FP])?\({suite},\s+{test}\)"
+            elif re.fullmatch(r"test_\w+", word):
+                pattern = rf"def {word}\(self"
+            else:
+                continue
+            with self.subTest(word):
+                self.assertRegex(file.read_text(), pattern)
+                named += 1
+        self.assertGreater(named, 40, "the page's tests were not found")
 
     def check_command(self, words):
         program = words[0]
@@ -52,6 +113,35 @@ class Docs(ProgramTest):
     @functools.cache
     def help(self, *names):
         return self.succeed(*names, "--help")
+
+
+def pages():
+    return [SOURCE / "README.md", *sorted((SOURCE / "docs").rglob("*.md"))]
+
+
+def prose_and_code(page):
+    """Its lines with their numbers, but for ```text blocks: those show what a program printed."""
+    printed = False
+    for number, line in enumerate(page.splitlines(), 1):
+        if line.startswith("```"):
+            printed = not printed and line == "```text"
+        elif not printed:
+            yield number, line
+
+
+def anchors(page):
+    """Of its headings, as GitHub makes them."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            for heading in re.findall(r"(?m)^#+ (.+)$", page)}
+
+
+def exists(path):
+    """A word in capitals stands for any name, as a folder for any folders."""
+    if (SOURCE / path).exists():
+        return True
+    parts = ["**" if re.fullmatch("[A-Z]+", part) else re.sub("[A-Z]{2,}", "*", part)
+             for part in path.split("/")]
+    return any(SOURCE.glob("/".join(parts)))
 
 
 def commands(page):
