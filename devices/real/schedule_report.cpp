@@ -30,7 +30,7 @@ Value percentile(const std::vector<Value>& ascending, std::size_t tenths) {
   return ascending[std::max<std::size_t>(rank, 1) - 1];
 }
 
-Json latency_json(const LatencySummary& latency) {
+Json summary_json(const LatencySummary& latency) {
   return {{"requests", latency.requests}, {"mean_us", latency.mean_us},
           {"p50_us", latency.p50_us},     {"p90_us", latency.p90_us},
           {"p99_us", latency.p99_us},     {"p999_us", latency.p999_us},
@@ -101,10 +101,10 @@ Json ScheduleComparison::Side::summary() const {
             {"exposed_io_seconds", exposed_io_seconds},
             {"busy_io_seconds", busy_io_seconds},
             {"mb_s", mb_s()},
-            {"requests", latency_json(all)}};
+            {"requests", summary_json(all)}};
   if (reads.requests > 0 && writes.requests > 0) {
-    json["reads"] = latency_json(reads);
-    json["writes"] = latency_json(writes);
+    json["reads"] = summary_json(reads);
+    json["writes"] = summary_json(writes);
   }
   return json;
 }
