@@ -54,7 +54,8 @@ class Package(unittest.TestCase):
 
     def test_every_public_name_is_there(self):
         for name in kvreplay.__all__:
-            self.assertTrue(callable(getattr(kvreplay, name)) or name in ("BUFFERED", "EVENTS"), name)
+            found = getattr(kvreplay, name)
+            self.assertTrue(callable(found) or name in ("BUFFERED", "EVENTS"), name)
         self.assertLessEqual(set(kvreplay.__all__), set(dir(kvreplay)))
         with self.assertRaises(AttributeError):
             kvreplay.nothing  # pylint: disable=pointless-statement
@@ -77,7 +78,8 @@ class Package(unittest.TestCase):
         self.assertEqual(result.stdout.split(), names)
 
     def test_the_package_itself_needs_no_other(self):
-        code = "import kvreplay, kvreplay.command_line, kvreplay.sizes, sys; print('numpy' in sys.modules)"
+        code = ("import sys, kvreplay, kvreplay.command_line, kvreplay.sizes\n"
+                "print('numpy' in sys.modules)")
         result = self.python("-c", code, env={**os.environ, "PYTHONPATH": str(PACKAGE)})
         self.assertEqual(result.stdout, "False\n", result.stderr)
 
