@@ -176,7 +176,7 @@ class Model::Reader {
     const ConfigNode metadata = header.at("__metadata__");
     if (!metadata.has("format") || metadata.at("format").text() != "kvmodel") {
       throw UserError(metadata.place(), "not a model file of kvreplay",
-                      "a file that tools/import_model.py wrote");
+                      "a file that tools/scripts/import_model.py wrote");
     }
     if (const std::string version = metadata.at("format_version").text();
         version != kFormatVersion) {

@@ -1,7 +1,7 @@
-"""tools/capture_hf.py on a small random Llama with grouped queries: the trace is sound, its keys are
+"""tools/scripts/capture_hf.py on a small random Llama with grouped queries: the trace is sound, its keys are
 those of the model's cache, and attention computed from it is the model's own.
 
-Runs where a Python with torch, transformers and h5py is: $KVREPLAY_TORCH_PYTHON, or python3.
+Runs where a Python with torch, transformers, h5py and tqdm is: $KVREPLAY_TORCH_PYTHON, or python3.
 """
 
 import os
@@ -11,7 +11,7 @@ import unittest
 from program import SOURCE, ProgramTest
 
 PYTHON = os.environ.get("KVREPLAY_TORCH_PYTHON", "python3")
-CAPTURE = SOURCE / "tools/capture_hf.py"
+CAPTURE = SOURCE / "tools/scripts/capture_hf.py"
 PROMPT, STEPS, WINDOW = 90, 30, 20
 
 MAKE_MODEL = """
@@ -86,7 +86,7 @@ print("compared", layers)
 def probe():
     """What is missing; empty when nothing is."""
     try:
-        found = subprocess.run([PYTHON, "-c", "import torch, transformers, h5py"], check=False,
+        found = subprocess.run([PYTHON, "-c", "import torch, transformers, h5py, tqdm"], check=False,
                                capture_output=True, text=True)
     except OSError as error:
         return str(error)
@@ -96,7 +96,7 @@ def probe():
 MISSING = probe()
 
 
-@unittest.skipIf(MISSING, f"{PYTHON} cannot import torch, transformers and h5py ({MISSING})")
+@unittest.skipIf(MISSING, f"{PYTHON} cannot import torch, transformers, h5py and tqdm ({MISSING})")
 class CaptureTest(ProgramTest):
     @classmethod
     def setUpClass(cls):

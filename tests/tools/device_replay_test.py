@@ -86,7 +86,7 @@ class DeviceReplayTest(ProgramTest):
             self.assertEqual(requests["requests"], result["modelled"]["requests"]["requests"])
             self.assertGreater(requests["p50_us"], 0)
             self.assertLessEqual(requests["p50_us"], requests["p999_us"])
-        plot = subprocess.run([SOURCE / "tools/plot_replay.py", self.folder / "real-wait",
+        plot = subprocess.run([SOURCE / "tools/plot", "replay", self.folder / "real-wait",
                                self.folder / "real-kernels", "--out", self.folder / "figure"],
                               capture_output=True, text=True, check=False)
         if "No module named" in plot.stderr:

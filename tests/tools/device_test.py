@@ -216,8 +216,8 @@ class DeviceTest(ProgramTest):
             (self.folder / "model.csv").write_text(self.succeed(
                 "device", "describe", "./written.json", "--size", "8K,128K", "--depth", "1,16",
                 "--range", "1G", "--mix", percent, "--csv"))
-            result = subprocess.run([SOURCE / "tools/plot_device.py", "model.csv", "--probe",
-                                     "measured.json", "--out", f"{percent}.png"],
+            result = subprocess.run([SOURCE / "tools/plot", "device", "model.csv",
+                                     "--probe", "measured.json", "--out", f"{percent}.png"],
                                     cwd=self.folder, capture_output=True, text=True, check=False)
             self.assertEqual(result.returncode, 0 if drawn else 2, result.stderr)
             self.assertEqual((self.folder / f"{percent}.png").exists(), drawn)

@@ -1,4 +1,4 @@
-"""What tools/probe-against-fio, serve-device and round-trip refuse before they measure or serve."""
+"""What probe-against-fio, serve-device and round-trip refuse before they measure or serve."""
 
 import os
 import pathlib
@@ -9,6 +9,8 @@ import unittest
 from program import PROGRAM, SOURCE, ProgramTest, tree
 
 BUILD = pathlib.Path(PROGRAM).parent
+PATHS = {"probe-against-fio": "tools/scripts/probe-against-fio",
+         "serve-device": "tools/serve-device", "round-trip": "tools/round-trip"}
 MIB = 1 << 20
 
 
@@ -29,7 +31,7 @@ class DeviceTools(ProgramTest):
         with self.subTest(tool=tool, arguments=arguments):
             before = tree(self.folder)
             result = subprocess.run(
-                [str(SOURCE / "tools" / tool), *map(str, arguments), "--build", BUILD],
+                [str(SOURCE / PATHS[tool]), *map(str, arguments), "--build", BUILD],
                 cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE, timeout=60, check=False)
             self.assertEqual(result.returncode, 2, result.stderr)
@@ -56,7 +58,8 @@ class DeviceTools(ProgramTest):
     def test_probe_against_fio_measures_real_requests(self):
         for option, value in (("--depth", "0"), ("--depth", "-1"), ("--depth", "1,"),
                               ("--depth", "2000"), ("--size", "0"), ("--size", "4KK"),
-                              ("--size", "100"), ("--size", "65M"), ("--rounds", "0"),
+                              ("--size", "4K"),
+                              ("--size", "100"), ("--size", "65MiB"), ("--rounds", "0"),
                               ("--rounds", "x"), ("--seconds", "nan"), ("--seconds", "x"),
                               ("--engine", "none")):
             self.refused_by("probe-against-fio", ["file", f"{option}={value}"], f"{option}: found ")
@@ -95,10 +98,11 @@ class DeviceTools(ProgramTest):
                 (["./none.json", "--out", "new"], ("DEVICE: ./none.json", )),
                 (["ufs40", "--base", "ufs41", "--out", "new"], ("--base: ", "'ufs41'")),
                 (["ufs40", "--size", "0"], ("--size: found '0'", )),
-                (["ufs40", "--size", "4K,1G"], ("--size: found '1G'", )),
-                (["ufs40", "--size", "512,4K"], ("--size: found 512", "multiples of 4096")),
-                (["emmc51", "--via", "fuse", "--size", "6K,4K"], ("--size: found 6144", )),
-                (["ufs40", "--size", "4K,8K", "--depth", "1,8"], ("found 4 together", )),
+                (["ufs40", "--size", "4KiB,1GiB"], ("--size: found '1GiB'", )),
+                (["ufs40", "--size", "4K"], ("--size: found '4K'", "4KB", "4KiB")),
+                (["ufs40", "--size", "512,4KiB"], ("--size: found 512", "multiples of 4096")),
+                (["emmc51", "--via", "fuse", "--size", "6KiB,4KiB"], ("--size: found 6144", )),
+                (["ufs40", "--size", "4KiB,8KiB", "--depth", "1,8"], ("found 4 together", )),
                 (["ufs40", "--depth", "1,x"], ("--depth: found 'x'", )),
                 (["ufs40", "--seconds", "x"], ("--seconds: found 'x'", )),
                 (["ufs40", "--seconds", "0"], ("--seconds: found 0.0", ))):

@@ -29,7 +29,7 @@ class Evaluate(ProgramTest):
         source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
                                   num_hidden_layers=4)
         cls.model = cls.folder / "tiny.kvmodel"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/import_model.py", source, cls.model],
+        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
                        check=True, stderr=subprocess.DEVNULL)
         for seed, name in enumerate(["ids", "other"]):
             ids = np.random.default_rng(seed).integers(0, 101, PROMPT + STEPS)
@@ -106,8 +106,7 @@ class Evaluate(ProgramTest):
         self.assertGreater(bits[0], bits[1])  # more scales
         self.assertLess(bits[2], 4)
         self.assertEqual(bits[3], 16)
-        subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools/plot_closed_loop.py",
-                        self.folder / "sets"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([SOURCE / "tools/plot", "closed-loop", self.folder / "sets"], check=True, stdout=subprocess.DEVNULL)
 
     @classmethod
     def controller(cls, name):
@@ -138,8 +137,7 @@ class Evaluate(ProgramTest):
                                  (self.folder / "first" / file).read_bytes(), file)
 
     def test_the_figure(self):
-        subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools/plot_closed_loop.py",
-                        self.folder / "first"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([SOURCE / "tools/plot", "closed-loop", self.folder / "first"], check=True, stdout=subprocess.DEVNULL)
         self.assertGreater((self.folder / "first/closed_loop.png").stat().st_size, 10000)
 
     def test_mistakes(self):

@@ -35,7 +35,7 @@ class FetchedModel(ProgramTest):
     def tokenise(self, direction, text):
         file = self.folder / "text.txt"
         file.write_bytes(text)
-        return subprocess.run([SOURCE / "tools/python-env", SOURCE / "tools/tokenise.py", direction,
+        return subprocess.run([SOURCE / "tools/scripts/python-env", SOURCE / "tools/scripts/tokenise.py", direction,
                                self.model, file], stdout=subprocess.PIPE, check=True).stdout
 
     def test_tokenizer_round_trip(self):

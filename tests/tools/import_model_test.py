@@ -1,4 +1,4 @@
-"""Models of other families: made by transformers, imported by tools/import_model.py, run by kvreplay,
+"""Models of other families: made by transformers, imported by tools/scripts/import_model.py, run by kvreplay,
 beside what transformers itself computes; the same through GGUF, and the token ids of both.
 
 Runs where a Python with torch and transformers is: $KVREPLAY_TORCH_PYTHON, or python3.
@@ -216,14 +216,14 @@ class ImportModel(ProgramTest):
 
     def gguf_python(self, *arguments):
         """Python with the gguf package, from the private environment."""
-        result = subprocess.run([SOURCE / "tools/python-env", *map(str, arguments)],
+        result = subprocess.run([SOURCE / "tools/scripts/python-env", *map(str, arguments)],
                                 capture_output=True, text=True, check=False)
         if "could not be installed" in result.stderr:
-            self.skipTest("the packages of tools/requirements.txt could not be installed")
+            self.skipTest("the packages of tools/scripts/requirements.txt could not be installed")
         return result
 
     def import_model(self, source, out, python=(sys.executable, "-B")):
-        return subprocess.run([*python, SOURCE / "tools/import_model.py", source, self.folder / out],
+        return subprocess.run([*python, SOURCE / "tools/scripts/import_model.py", source, self.folder / out],
                               capture_output=True, text=True, check=False)
 
     def compare(self, model, logs, steps=STEPS):
@@ -325,7 +325,7 @@ class ImportModel(ProgramTest):
                 made = self.gguf_python("-c", WRITE_GGUF, self.folder / "llama.npz", file, kind, "",
                                         "{}")
                 self.assertEqual(made.returncode, 0, made.stderr)
-                made = self.import_model(file, f"{kind}.kvmodel", [SOURCE / "tools/python-env"])
+                made = self.import_model(file, f"{kind}.kvmodel", [SOURCE / "tools/scripts/python-env"])
                 self.assertEqual(made.returncode, 0, made.stderr)
                 self.assertIn("tokenizer llama/not stated is not known", made.stderr)
                 logs = self.folder / f"{kind}.npy"
@@ -340,7 +340,7 @@ class ImportModel(ProgramTest):
             made = self.gguf_python("-c", WRITE_GGUF, self.folder / "llama.npz", file, "F32", "",
                                     json.dumps(settings))
             self.assertEqual(made.returncode, 0, made.stderr)
-            made = self.import_model(file, "bad.kvmodel", [SOURCE / "tools/python-env"])
+            made = self.import_model(file, "bad.kvmodel", [SOURCE / "tools/scripts/python-env"])
             self.assertEqual(made.returncode, 2, made.stderr)
             self.assertIn(says, made.stderr)
 
@@ -362,10 +362,10 @@ class ImportModel(ProgramTest):
                 made = self.gguf_python("-c", WRITE_GGUF, self.folder / "llama.npz", file, "F16",
                                         vocabulary, "{}")
                 self.assertEqual(made.returncode, 0, made.stderr)
-                made = self.import_model(file, "gguf.kvmodel", [SOURCE / "tools/python-env"])
+                made = self.import_model(file, "gguf.kvmodel", [SOURCE / "tools/scripts/python-env"])
                 self.assertEqual(made.returncode, 0, made.stderr)
                 for model in ("hf.kvmodel", "gguf.kvmodel"):
-                    ids = self.gguf_python(SOURCE / "tools/tokenise.py", "encode",
+                    ids = self.gguf_python(SOURCE / "tools/scripts/tokenise.py", "encode",
                                            self.folder / model, text)
                     self.assertEqual(list(map(int, ids.stdout.split())), expected, model)
 

@@ -12,7 +12,7 @@ import nbformat
 
 from program import PROGRAM, SOURCE, ProgramTest
 
-sys.path.insert(0, str(SOURCE / "tools"))
+sys.path.insert(0, str(SOURCE / "tools/scripts"))
 from strip_notebooks import stripped  # noqa: E402  (where it lies comes first)
 
 NOTEBOOKS = sorted((SOURCE / "notebooks").glob("*.ipynb"))
@@ -74,7 +74,7 @@ class Notebooks(ProgramTest):
         for path in NOTEBOOKS:
             with self.subTest(path.name):
                 text = path.read_text(encoding="utf-8")
-                self.assertEqual(text, stripped(text), "run tools/strip_notebooks.py")
+                self.assertEqual(text, stripped(text), "run tools/scripts/strip_notebooks.py")
                 nbformat.validate(nbformat.reads(text, as_version=4))
 
     def test_each_has_a_test(self):

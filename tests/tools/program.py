@@ -1,9 +1,11 @@
-"""Runs the built kvreplay in a folder of its own; for the tests beside this file."""
+"""Runs the built kvreplay in a folder of its own; for the tests beside this file, which also find
+the Python package by it."""
 
 import os
 import pathlib
 import resource
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -11,6 +13,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("KVREPLAY_PROGRAM", str(SOURCE / "build/dev/kvreplay"))
 SHIPPED_TRACE = SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"
 SHIPPED_PROMPT = 3072
+
+sys.path[1:1] = [str(SOURCE / "tools/python")]
 
 
 def tree(folder):

@@ -1,11 +1,13 @@
-"""tools/kvreplay.py, the Python module: what it reads against h5py and csv by hand, its Pareto
+"""tools/python/kvreplay, the Python package: what it reads against h5py and csv by hand, its Pareto
 front against every pair of rows, and a user's mistakes."""
 
 import contextlib
 import csv
 import json
 import os
-import sys
+import pty
+import subprocess
+import termios
 import unittest
 from unittest import mock
 
@@ -15,10 +17,10 @@ import pandas
 
 from program import PROGRAM, SHIPPED_TRACE, SOURCE, ProgramTest
 
-sys.path.insert(0, str(SOURCE / "tools"))
-import kvreplay  # noqa: E402  (where it lies comes first)
+import kvreplay
 
 DIALOGUE_TRACE = SOURCE / "traces/data/smollm2-135m-dialogue-6k.kvtrace.h5"
+PACKAGE = SOURCE / "tools/python"
 STEPS = 24
 EXPERIMENT = {
     "title": "A test", "trace": "small.kvtrace.h5", "system": ["quest", "clusterkv", "dynakv"],
@@ -36,13 +38,91 @@ class WithProgram(ProgramTest):
 
     @contextlib.contextmanager
     def refused(self, says):
-        """An Error in one line that has every text of `says`."""
-        with self.assertRaises(kvreplay.Error) as caught:
+        """A UserError in one line that has every text of `says`."""
+        with self.assertRaises(kvreplay.UserError) as caught:
             yield
         message = str(caught.exception)
         self.assertNotIn("\n", message)
         for text in says:
             self.assertIn(text, message)
+
+
+class Package(unittest.TestCase):
+    def python(self, *words, **options):
+        return subprocess.run(["/usr/bin/python3", "-B", *map(str, words)], text=True, check=False,
+                              capture_output=True, **options)
+
+    def test_every_public_name_is_there(self):
+        for name in kvreplay.__all__:
+            found = getattr(kvreplay, name)
+            self.assertTrue(callable(found) or name in ("BUFFERED", "EVENTS"), name)
+        self.assertLessEqual(set(kvreplay.__all__), set(dir(kvreplay)))
+        with self.assertRaises(AttributeError):
+            kvreplay.nothing  # pylint: disable=pointless-statement
+
+    def test_the_old_name_of_its_error(self):
+        with self.assertWarnsRegex(DeprecationWarning, "UserError"):
+            self.assertIs(kvreplay.Error, kvreplay.UserError)
+
+    def test_each_module_can_come_first(self):
+        """Modules import one another as a package, without a circle."""
+        names = sorted(path.stem for path in (PACKAGE / "kvreplay").glob("[!_]*.py"))
+        code = ("import importlib, sys\n"
+                "for name in sys.argv[1:]:\n"
+                "    for module in [one for one in sys.modules if one.startswith('kvreplay')]:\n"
+                "        del sys.modules[module]\n"
+                "    importlib.import_module(f'kvreplay.{name}')\n"
+                "    print(name)\n")
+        result = self.python("-c", code, *names, env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        self.assertEqual(result.stderr, "")
+        self.assertEqual(result.stdout.split(), names)
+
+    def test_the_package_itself_needs_no_other(self):
+        code = ("import sys, kvreplay, kvreplay.command_line, kvreplay.sizes\n"
+                "print('numpy' in sys.modules)")
+        result = self.python("-c", code, env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        self.assertEqual(result.stdout, "False\n", result.stderr)
+
+    def test_modules_run_as_programs(self):
+        by_name = self.python("-m", "kvreplay.report", "--help",
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE)})
+        by_folder = self.python(PACKAGE / "kvreplay", "report", "--help")
+        self.assertIn("usage: kvreplay report", by_name.stdout)
+        self.assertEqual(by_folder.stdout, by_name.stdout, by_folder.stderr)
+
+
+class Bars(unittest.TestCase):
+    CODE = ("import time\nfrom kvreplay.progress import Progress\n"
+            "with Progress('work', 4) as progress:\n"
+            "    for step in range(4):\n"
+            "        progress.begin(f'step {step}')\n"
+            "        time.sleep(SECONDS)\n"
+            "        progress.update()\n")
+
+    def said_on(self, seconds, terminal):
+        """What the bar of a piece of work wrote on standard error."""
+        ours, theirs = pty.openpty() if terminal else os.pipe()
+        if terminal:
+            termios.tcsetwinsize(ours, (25, 80))
+        with subprocess.Popen(["/usr/bin/python3", "-B", "-c",
+                               self.CODE.replace("SECONDS", str(seconds))], stderr=theirs,
+                              env={**os.environ, "PYTHONPATH": str(PACKAGE)}) as process:
+            os.close(theirs)
+            said = b""
+            with contextlib.suppress(OSError):  # a terminal whose last writer is gone
+                while piece := os.read(ours, 4096):
+                    said += piece
+            os.close(ours)
+        self.assertEqual(process.returncode, 0, said)
+        return said.decode()
+
+    def test_a_bar_shows_itself_after_two_seconds_on_a_terminal_alone(self):
+        self.assertEqual(self.said_on(0.7, terminal=False), "")
+        self.assertEqual(self.said_on(0.1, terminal=True), "")
+        said = self.said_on(0.7, terminal=True)
+        self.assertRegex(said, r"work \[#{22}\.{8}\]  75%  00:0\d left, step 3")
+        self.assertNotIn("step 1", said)
+        self.assertRegex(said, r"\r *\r\Z")
 
 
 class Traces(WithProgram):

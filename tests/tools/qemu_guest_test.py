@@ -13,7 +13,7 @@ import unittest
 
 from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
-GUEST = SOURCE / "tools/qemu-guest"
+GUEST = SOURCE / "tools/scripts/qemu-guest"
 IOPS = 2000  # below what an emulated guest can do by itself
 MB_S = 50
 MIB = 1 << 20

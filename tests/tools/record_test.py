@@ -56,7 +56,7 @@ class Record(ProgramTest):
             pairs = options.pop("pairs", "half")
             source = tiny_model.write(cls.folder / name, **options)
             cls.models[name] = cls.folder / f"{name}.kvmodel"
-            subprocess.run([sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+            subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
                             cls.models[name]], check=True, stderr=subprocess.DEVNULL)
             edit_architecture(cls.models[name], rope_pairs=pairs)
         ids = np.random.default_rng(5).integers(0, 101, PROMPT + STEPS)
@@ -226,7 +226,7 @@ class Record(ProgramTest):
         def refuses(says, **config):
             source = tiny_model.write(self.folder / "unusable", **config)
             made = subprocess.run(
-                [sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+                [sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
                  "unusable.kvmodel"],
                 cwd=self.folder, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(made.returncode, 2, made.stderr)

@@ -215,11 +215,11 @@ class Report(ProgramTest):
                      "--set", "system=kvswap", "--set", "system.selection.budget_tokens=64,128",
                      *SMALL, "--no-cache", "--quiet", "--out", "swept")
 
-        def plot(script, folder):
-            return subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools" / script, folder],
+        def plot(*words):
+            return subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools/plot", *words],
                                   cwd=self.folder, capture_output=True, text=True, check=False)
 
-        self.assertEqual(plot("plot", "swept").returncode, 0)
+        self.assertEqual(plot("swept").returncode, 0)
         self.assertTrue((self.folder / "swept/figure.png").exists())
         results = (self.folder / "swept/results.csv").read_text()
         (self.folder / "dotted").mkdir()
@@ -227,14 +227,16 @@ class Report(ProgramTest):
         self.assertIn("llama3.1-8b", rows)
         (self.folder / "dotted/results.csv").write_text(
             f"{header}\n{rows}{rows.replace('llama3.1-8b', 'llama3.2-1b')}")
-        self.assertEqual(plot("plot", "dotted").returncode, 0)
+        self.assertEqual(plot("dotted").returncode, 0)
         figures = [path.name for path in (self.folder / "dotted").glob("figure-*")]
         self.assertEqual(len(figures), 4, figures)  # two models, two formats
 
-        for script in ("plot", "plot_closed_loop.py"):
-            result = plot(script, "nowhere")
+        for kind in ((), ("closed-loop",), ("results",)):
+            result = plot(*kind, "nowhere")
             self.assertEqual(result.returncode, 2)
-            self.assertRegex(result.stderr, rf"\Atools/{re.escape(script)}: nowhere/[^\n]*\n\Z")
+            self.assertRegex(result.stderr, r"\Atools/plot: nowhere/[^\n]*\n\Z")
+        self.assertRegex(plot("results", "--nonsense").stderr,
+                         r"\Atools/plot: [^\n]*; allowed: [^\n]*\n\Z")
 
     def test_list_metrics_has_every_column(self):
         listed = [line.split()[0] for line in self.succeed("list", "metrics").splitlines()]

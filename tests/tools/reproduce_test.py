@@ -3,13 +3,11 @@
 import copy
 import csv
 import json
-import sys
 import unittest
 
 from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
-sys.path.insert(0, str(SOURCE / "tools"))
-import reproduce  # noqa: E402  (where it lies comes first)
+from kvreplay import UserError, reproduce, reproduce_papers, reproduce_verdicts
 
 DIALOGUE = "smollm2-135m-dialogue-6k.kvtrace.h5"
 
@@ -25,7 +23,7 @@ CLAIM = {"name": "speed", "claim": "speed", "source": "Tab 1", "run": "run", "me
 
 
 def judge(claim, tables=None):
-    rows, _ = reproduce.judge("p", {"claims": [claim]}, tables or TABLE)
+    rows, _ = reproduce_verdicts.judge("p", {"claims": [claim]}, tables or TABLE)
     return rows
 
 
@@ -48,7 +46,8 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(orders[1]["reported"], "a > b")
         self.assertEqual(orders[1]["simulated"], "b > a")
         # |10/10.5 - 1|, 0.5, 1 and 0.5
-        self.assertEqual(error["simulated"], reproduce.short(100 * (0.5 / 10.5 + 0.5 + 1 + 0.5) / 4))
+        self.assertEqual(error["simulated"], reproduce_verdicts.short(
+            100 * (0.5 / 10.5 + 0.5 + 1 + 0.5) / 4))
 
     def test_what_was_calibrated_on_is_no_prediction(self):
         claim = {**CLAIM, "calibrated_on": [["a", 1], ["b", 2]]}
@@ -183,11 +182,11 @@ class Reproduce(ProgramTest):
                              "metric": "recall", "series": "system", "order": ["in_memory", "quest"]},
                             {"name": "far", "claim": "f", "source": "1", "run": "other",
                              "metric": "recall", "reported": 1}]
-        part = reproduce.only_figure(paper, "speed", "tiny")
+        part = reproduce_papers.only_figure(paper, "speed", "tiny")
         self.assertEqual(list(part["runs"]), ["run"])
         self.assertEqual([claim["name"] for claim in part["claims"]], ["speed", "reuse", "order"])
-        with self.assertRaisesRegex(reproduce.Mistake, "spede.*allowed: speed"):
-            reproduce.only_figure(paper, "spede", "tiny")
+        with self.assertRaisesRegex(UserError, "spede.*allowed: speed"):
+            reproduce_papers.only_figure(paper, "spede", "tiny")
 
     def test_mistakes_are_one_line(self):
         claim = lambda **more: lambda paper: paper["claims"][0].update(more)  # noqa: E731
@@ -200,7 +199,22 @@ class Reproduce(ProgramTest):
                 (claim(reported={"in_memory": [1, "many"]}), ["reported", "many", "number"]),
                 (lambda paper: paper["claims"].append(paper["claims"][0]), ["speed", "twice"]),
                 (lambda paper: paper["runs"]["run"].update(evaluate={}), ["runs/run", "one of"]),
-                (lambda paper: paper.pop("claims"), ["claims"])):
+                (lambda paper: paper.pop("claims"), ["no 'claims'"]),
+                (lambda paper: paper.update(claims={}),
+                 ["/claims: found an empty object", "a list"]),
+                (lambda paper: paper["runs"]["run"].update(statistcs=True),
+                 ["/runs/run: unknown key 'statistcs'", "allowed: statistics"]),
+                (lambda paper: paper["runs"]["run"].update(statistics="yes"),
+                 ['/runs/run/statistics: found "yes"', "true or false"]),
+                (lambda paper: paper["runs"].update(closed={"evaluate": {"systems": ["quest"]}}),
+                 ["/runs/closed/evaluate: no 'prompt'"]),
+                (lambda paper: paper["figures"]["speed"].update(log="yes"),
+                 ["/figures/speed/log", "true or false"]),
+                (lambda paper: paper["claims"][1].pop("metric"), ["/claims/1: no 'metric'"]),
+                (lambda paper: paper["claims"][0].pop("xs"), ["/claims/0: no 'xs'"]),
+                (claim(tolerance=-1), ["/claims/0/tolerance: found -1", "from 0"]),
+                (claim(reported={"in_memory": [1, "<x"], "quest": [1, 1]}),
+                 ['/claims/0/reported/in_memory/1: found "<x"', "<number"])):
             with self.subTest(says):
                 self.refuses(["reproduce", self.paper(change), "--out", "bad"], says)
         self.refuses(["reproduce", "nobody"], ["nobody", "kvswap", "all"])
@@ -224,9 +238,11 @@ class Reproduce(ProgramTest):
         self.assertFalse([path for path in self.folder.iterdir() if path.name.startswith("bad")])
 
     def test_the_papers_that_ship_are_sound(self):
-        for file in sorted((SOURCE / "configs/papers").glob("*.json")):
+        papers = reproduce_papers.paper_files("all", SOURCE / "configs")
+        self.assertEqual(len(papers), 5)
+        for file in papers.values():
             with self.subTest(file.name):
-                paper = reproduce.load_paper(file)
+                paper = reproduce_papers.load_paper(file)
                 for run in paper["runs"].values():
                     if "experiment" in run:
                         name = f"configs/experiments/{run['experiment']}.json"

@@ -141,7 +141,7 @@ class Robustness(ProgramTest):
 
     def test_an_interrupt_leaves_no_temporary_file(self):
         source = tiny_model.write(self.folder / "tiny", max_position_embeddings=8192)
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/import_model.py", source,
+        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
                         self.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
         (self.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(8192)))
         before = tree(self.folder)

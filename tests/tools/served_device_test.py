@@ -96,6 +96,13 @@ class ServedDevice(ProgramTest):
         self.assertIn("ufs40: no requests", result.stderr)
         self.assertNotIn("keep up", result.stderr)
 
+    def test_sizes_are_of_one_grammar(self):
+        self.need()
+        for text, size in (("2GB", 2 * 10**9), ("2GiB", 2**31)):
+            result = self.serve("emmc51", "--size", text, command=("true",))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(self.report()["size_bytes"], size)
+
     def test_a_file_holds_the_bytes(self):
         self.need("nbdcopy")
         data = os.urandom(MIB)
@@ -125,11 +132,12 @@ class ServedDevice(ProgramTest):
                 (("ufs41",), ("device", "ufs41", "did you mean 'ufs40'")),
                 (("./none.json",), ("none.json",)),
                 (("ufs40", "--size", "100"), ("size", "100", "4096 bytes")),
-                (("ufs40", "--size", "much"), ("much",)),
+                (("ufs40", "--size", "much"), ("--size", "much")),
+                (("ufs40", "--size", "2G"), ("--size", "2GB", "2GiB")),
                 (("ufs40", "--file", "nothing"), ("nothing", "cannot be opened")),
                 (("ufs40", "--spin-us", "1e9"), ("spin_us", "1e9", "10000 us")),
                 (("ufs40", "--threads", "0"), ("--threads", "0")),
-                (("ufs40", "--sise", "1G"), ("--sise",))):
+                (("ufs40", "--sise", "1GiB"), ("--sise",))):
             with self.subTest(arguments=arguments):
                 result = self.serve(*arguments, command=("true",))
                 self.assertEqual(result.returncode, 2, result.stderr)
@@ -177,7 +185,7 @@ class ServedDevice(ProgramTest):
         for the machine to keep up; a busy one only warns."""
         result = subprocess.run(
             [str(SOURCE / "tools/round-trip"), "emmc51", "--via", via, "--build", BUILD,
-             "--size", "4K,32K,128K", "--depth", "1,4,16", "--seconds", "0.4", "--out", via],
+             "--size", "4KiB,32KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.4", "--out", via],
             cwd=self.folder, env=self.environment(), text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, check=False)
         if "allowed: a device that takes no time" in result.stderr:

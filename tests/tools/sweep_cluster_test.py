@@ -26,7 +26,7 @@ EXPERIMENT = {
 
 
 def has_dask():
-    return subprocess.run([DASK_PYTHON, "-c", "import dask.distributed"], capture_output=True,
+    return subprocess.run([DASK_PYTHON, "-c", "import dask.distributed, tqdm"], capture_output=True,
                           check=False).returncode == 0
 
 
@@ -60,10 +60,10 @@ class Cluster(ProgramTest):
                               env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environment})
 
 
-@unittest.skipUnless(has_dask(), 'Python package "dask[distributed]" missing')
+@unittest.skipUnless(has_dask(), 'Python packages "dask[distributed]" and tqdm missing')
 class Dask(Cluster):
     def dask(self, *options):
-        return self.tool(DASK_PYTHON, SOURCE / "tools/sweep_dask.py", "--program", PROGRAM,
+        return self.tool(DASK_PYTHON, SOURCE / "tools/scripts/sweep_dask.py", "--program", PROGRAM,
                          "--workers", 2, *options)
 
     def test_equals_a_local_sweep(self):
@@ -181,7 +181,7 @@ class Slurm(Cluster):
         cls.addClassCleanup(cls.slurm.__exit__)
 
     def slurm_sweep(self, *options):
-        return self.tool(SOURCE / "tools/sweep_slurm.sh", "--program", PROGRAM, "--wait", *options,
+        return self.tool(SOURCE / "tools/scripts/sweep_slurm.sh", "--program", PROGRAM, "--wait", *options,
                          **self.slurm.environment)
 
     def test_equals_a_local_sweep(self):

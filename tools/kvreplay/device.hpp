@@ -43,8 +43,9 @@ void raise_interrupt();
 
 /// --plot FILE, of which plot_csv makes a figure.
 CLI::Option* add_plot_option(CLI::App& command, std::string& file);
-/// Hands `csv` to tools/`script`, which writes the figure. A UserError when it does not.
-void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
+/// Hands `csv` to a module of tools/python/kvreplay, which writes the figure. A UserError when it
+/// does not.
+void plot_csv(const std::string& module, const std::string& csv, const std::string& title,
               const std::string& file);
 
 /// --set NAME=VALUE, any number of them.

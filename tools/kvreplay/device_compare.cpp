@@ -136,8 +136,7 @@ void compare_all(const CompareOptions& options) {
     print_tables(all, options.rows);
   }
   if (!options.plot.empty()) {
-    plot_csv("plot_overlay.py", csv_text(all), "Measured (points) and modelled (lines)",
-             options.plot);
+    plot_csv("plot_overlay", csv_text(all), "Measured (points) and modelled (lines)", options.plot);
   }
 }
 

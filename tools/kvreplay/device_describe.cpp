@@ -105,7 +105,7 @@ void describe(const DescribeOptions& options) {
     print_table("Mean latency (us)", cells, options, &Measurement::mean_us);
   }
   if (!options.plot.empty()) {
-    plot_csv("plot_device.py", csv_text(spec, cells, options),
+    plot_csv("plot_device", csv_text(spec, cells, options),
              spec.name + " (" + spec.title + "): " + what, options.plot);
   }
 }
@@ -143,7 +143,7 @@ void add_device_describe(CLI::App& device) {
   add_set_option(*command, options->sets);
   add_plot_option(*command, options->plot);
   command->add_flag("--csv", options->csv,
-                    "One row a size and depth; tools/plot_device.py draws it");
+                    "One row a size and depth; `tools/plot device` draws it");
   command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
   command->footer(
       "Examples:\n"

@@ -19,11 +19,11 @@ CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
       });
 }
 
-void plot_csv(const std::string& script, const std::string& csv, const std::string& title,
+void plot_csv(const std::string& module, const std::string& csv, const std::string& title,
               const std::string& file) {
-  const std::string command = "/usr/bin/python3 -B " +
-                              shell_quoted(source_folder() + "/tools/" + script) + " - --title " +
-                              shell_quoted(title) + " --out " + shell_quoted(file);
+  const std::string command =
+      "/usr/bin/python3 -B " + shell_quoted(source_folder() + "/tools/python/kvreplay") + " " +
+      module + " - --title " + shell_quoted(title) + " --out " + shell_quoted(file);
   std::fflush(nullptr);
   std::FILE* pipe = ::popen(command.c_str(), "w");
   bool written = pipe != nullptr;
@@ -32,7 +32,7 @@ void plot_csv(const std::string& script, const std::string& csv, const std::stri
     written = ::pclose(pipe) == 0 && written;
   }
   if (!written) {
-    throw UserError({"", "--plot"}, "tools/" + script + " drew nothing",
+    throw UserError({"", "--plot"}, "kvreplay." + module + " drew nothing",
                     "a file that can be written, /usr/bin/python3 and matplotlib");
   }
 }

@@ -503,7 +503,7 @@ void add_device_replay(CLI::App& device) {
       "An interrupt (Ctrl-C), a failed request or a lost device keeps the steps that ended and\n"
       "marks the result as partial. Example:\n"
       "  kvreplay device replay first --set system=kvswap --model-device ./mine.json --target \\\n"
-      "    /data/test.bin --create 2G --out results/kvswap-real && tools/plot_replay.py \\\n"
+      "    /data/test.bin --create 2G --out results/kvswap-real && tools/plot replay \\\n"
       "    results/kvswap-real");
   command->callback([options] {
     try {

@@ -196,7 +196,7 @@ void add_evaluate(CLI::App& program) {
   };
   command
       ->add_option("--model", options->model,
-                   "A model of fetch-model by name, or a file of tools/import_model.py")
+                   "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
       ->required()
       ->type_name("NAME|FILE");
   add_text_options(*command, options->text);

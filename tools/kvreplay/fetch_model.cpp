@@ -18,7 +18,7 @@ void add_fetch_model(CLI::App& program) {
   CLI::App* command =
       program.add_subcommand("fetch-model", "Get a small model's weights, to record with");
   auto options = std::make_shared<Options>();
-  command->add_option("NAME", options->name, "One of tools/models.json: smollm2-135m")
+  command->add_option("NAME", options->name, "One of tools/scripts/models.json: smollm2-135m")
       ->required()
       ->type_name("");
   command

@@ -116,7 +116,7 @@ void add_inspect(CLI::App& program) {
       std::cout.flush();
       std::cerr << "kvreplay: drawing figures into " << options->plot << '\n';
       const std::string arguments[] = {options->trace, options->plot};
-      run_python_tool("plot_trace.py", arguments);
+      run_python_tool("plot_trace", arguments);
     }
   });
 }

@@ -40,12 +40,12 @@ std::string find_model(const std::string& name_or_file) {
   std::string file = model_folder() + "/" + name_or_file + kEnding;
   if (std::filesystem::exists(file)) return file;
   throw UserError({"--model", ""}, "there is no " + file,
-                  "a model of `kvreplay fetch-model`, or a file of tools/import_model.py");
+                  "a model of `kvreplay fetch-model`, or a file of tools/scripts/import_model.py");
 }
 
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments) {
-  const std::string tools = source_folder() + "/tools/";
-  std::vector<std::string> words = {tools + "python-env", tools + script};
+  const std::string folder = source_folder() + "/tools/scripts/";
+  std::vector<std::string> words = {folder + "python-env", folder + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -76,7 +76,7 @@ std::string run_script(const std::string& script, const std::vector<std::string>
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({"tools/" + script, ""}, "it failed", "see what it says above");
+    throw UserError({"tools/scripts/" + script, ""}, "it failed", "see what it says above");
   }
   return output;
 }

@@ -13,8 +13,8 @@ namespace kvreplay {
 /// taken as it is. UserError that says how to get it where there is none.
 [[nodiscard]] std::string find_model(const std::string& name_or_file);
 
-/// Standard output of a script of tools/ run by tools/python-env; its standard error is ours. A
-/// script that fails has said why: UserError.
+/// Standard output of a script of tools/scripts/ run by its python-env; its standard error is ours.
+/// A script that fails has said why: UserError.
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments);
 
 /// Token ids, separated by white space.

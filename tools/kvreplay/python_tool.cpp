@@ -20,7 +20,8 @@ namespace {
 
 std::vector<std::string> words_of(const std::string& name, std::span<const std::string> arguments) {
   // -B: no cache of compiled files in the source tree.
-  std::vector<std::string> words = {"/usr/bin/python3", "-B", source_folder() + "/tools/" + name};
+  std::vector<std::string> words = {"/usr/bin/python3", "-B",
+                                    source_folder() + "/tools/python/kvreplay", name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
@@ -53,7 +54,8 @@ void run_python_tool(const std::string& name, std::span<const std::string> argum
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({words[2], ""}, "failed", "Python 3 with the packages of tools/setup");
+    throw UserError({"kvreplay." + name, ""}, "failed",
+                    "Python 3 with the packages of tools/setup");
   }
 }
 

@@ -5,11 +5,11 @@
 
 namespace kvreplay {
 
-/// Runs tools/`name` of the source tree with Debian's Python; its output is the program's own.
-/// UserError when it cannot be run or fails, after what it said itself.
+/// Runs the module kvreplay.`name` of tools/python with Debian's Python; its output is the
+/// program's own. UserError when it cannot be run or fails, after what it said itself.
 void run_python_tool(const std::string& name, std::span<const std::string> arguments);
 
-/// tools/`name` takes this process's place, and its exit code is the program's own; it finds the
+/// The module takes this process's place, and its exit code is the program's own; it finds the
 /// program's path in the variable KVREPLAY_PROGRAM. UserError when it cannot be run.
 [[noreturn]] void become_python_tool(const std::string& name,
                                      std::span<const std::string> arguments);

@@ -108,7 +108,7 @@ void add_record(CLI::App& program) {
   RecordOptions& record_options = options->record;
   command
       ->add_option("--model", options->model,
-                   "A model of fetch-model by name, or a file of tools/import_model.py")
+                   "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
       ->required()
       ->type_name("NAME|FILE");
   add_text_options(*command, options->text);

@@ -18,13 +18,13 @@ void add_script(CLI::App& program, const char* name, const char* help, const cha
 
 void add_reproduce(CLI::App& program) {
   add_script(program, "reproduce",
-             "Set what five papers report beside what their experiments give here", "reproduce.py");
+             "Set what five papers report beside what their experiments give here", "reproduce");
 }
 
 void add_report(CLI::App& program) {
   add_script(program, "report",
              "One HTML page of a folder of results: tables, figures, configuration, timeline",
-             "report.py");
+             "report");
 }
 
 }  // namespace kvreplay

@@ -193,7 +193,7 @@ void add_synth(CLI::App& program) {
   command
       ->add_option("--report", options->report,
                    "Also write the comparison of real and synthetic heads; "
-                   "tools/plot_synthesis.py draws it")
+                   "`tools/plot synthesis` draws it")
       ->type_name("FILE.json");
   command->footer(
       "Examples:\n"

@@ -301,7 +301,7 @@ class SearchRun {
     write("answer.txt", answer);
     write("manifest.json", manifest(tuning, validations));
     try {
-      run_python_tool("plot_tuning.py", std::vector<std::string>{folder.temporary_path()});
+      run_python_tool("plot_tuning", std::vector<std::string>{folder.temporary_path()});
     } catch (const UserError& error) {
       std::cerr << "kvreplay: warning: no figure: " << error.what() << '\n';
     }

@@ -1,0 +1,127 @@
+"""Draws the results of `kvreplay evaluate`: divergence and perplexity against the budget, and
+what a replay had said against what the model then did.
+
+Reads FOLDER/closed_loop.csv and manifest.json; writes FOLDER/closed_loop.pdf and FOLDER/closed_loop.png.
+"""
+
+import json
+import pathlib
+import sys
+
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from kvreplay import plot_style
+from kvreplay.command_line import Parser, exit_code
+from kvreplay.errors import UserError
+from kvreplay.plot_input import table
+from kvreplay.plot_style import plt
+
+NEEDED = ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity",
+          "kl_nats", "output_error")
+ALLOWED = "the folder of a `kvreplay evaluate`"
+
+
+def draw_curves(axes, rows, unit, x_name, y, styles):
+    """A line per system, over the budgets of this unit."""
+    for system, style in styles.items():
+        here = [row for row in rows if row["system"] == system and row["budget_unit"] == unit]
+        if here:
+            axes.plot([float(row[x_name]) for row in here], [y(row) for row in here], **style,
+                      label=system)
+    axes.set_yscale("log")
+
+
+def draw_scatter(axes, rows, x_name, y, styles, line):
+    for system, style in styles.items():
+        here = [row for row in rows if row["system"] == system]
+        if here:
+            axes.plot([float(row[x_name]) for row in here], [y(row) for row in here],
+                      linestyle="-" if line else "none", **style)
+    axes.set_yscale("log")
+
+
+def number_ticks(axis):
+    """At least two labelled ticks, as plain numbers, however short the logarithmic axis is."""
+    low, high = axis.get_view_interval()
+    if high / low < 4:
+        axis.set_major_locator(MaxNLocator(4))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def draw(rows, title):
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    styles = plot_style.series_styles(systems)
+    for system in systems[len(plot_style.MARKERS):]:  # the second round of markers is open
+        styles[system]["fillstyle"] = "none"
+
+    def kl(row):
+        return max(float(row["kl_nats"]), 1e-7)
+
+    def excess(row):
+        return float(row["perplexity"]) / float(row["full_perplexity"])
+
+    by_budget = [row for row in rows if row["budget_unit"] == "tokens"]
+    by_bits = [row for row in rows if row["budget_unit"] != "tokens"]
+    count = 1 + 2 * bool(by_budget) + bool(by_bits)  # no panel without data
+    width = plot_style.PANEL_INCHES * max(2, count)
+    figure, axes = plt.subplots(1, count, figsize=(width, 2.8), squeeze=False)
+    panels = iter(axes[0])
+    if by_budget:
+        budgets = sorted({int(row["budget"]) for row in by_budget})
+        for y, label in ((kl, "KL to full attention (nats)"),
+                         (excess, "Perplexity / full attention's")):
+            panel = next(panels)
+            draw_curves(panel, by_budget, "tokens", "budget", y, styles)
+            panel.set_xscale("log", base=2)
+            ticks = plot_style.apart(budgets, 0.12)
+            panel.set_xticks(ticks, [str(tick) for tick in ticks])
+            panel.xaxis.set_minor_locator(NullLocator())
+            panel.set_xlabel("Token budget")
+            panel.set_ylabel(label)
+        number_ticks(panel.yaxis)
+    if by_bits:
+        panel = next(panels)
+        draw_scatter(panel, by_bits, "stored_bits", kl, styles, line=True)
+        panel.set_xlabel("Stored bits an element")
+        panel.set_ylabel("KL to full attention (nats)")
+    panel = next(panels)
+    draw_scatter(panel, rows, "output_error", kl, styles, line=False)
+    panel.set_xlabel("Output error of the replay")
+    panel.set_ylabel("KL of the closed loop (nats)")
+    figure.suptitle(title, fontsize=8)
+    plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=name, **style)
+                                     for name, style in styles.items()])
+    return figure
+
+
+def title_of(folder):
+    """Model, text, prompt and steps, of the manifest."""
+    file = folder / "manifest.json"
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        text = pathlib.Path(about["text_source"]).name
+        title = (f"{about['model']} on {text}: {about['prompt_tokens']:,} prompt tokens, "
+                 f"{about['steps']:,} steps")
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; allowed: {ALLOWED}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: is of something else; allowed: {ALLOWED}") from None
+    return title.replace("$", r"\$")
+
+
+def main():
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
+                        help="what `kvreplay evaluate --out FOLDER` wrote")
+    folder = parser.parse_args().folder
+    rows = table(folder / "closed_loop.csv", NEEDED, ALLOWED)
+    figure = draw(rows, title_of(folder))
+    for file in plot_style.save(figure, folder / "closed_loop"):
+        print(file)
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("kvreplay", main))

@@ -1,0 +1,126 @@
+"""Draws a device: bandwidth by request size, and IOPS by depth.
+
+Reads what `kvreplay device describe --csv` prints; lays the points of a `kvreplay device probe`
+over it where one is given.
+"""
+
+import json
+import pathlib
+import sys
+
+from kvreplay import plot_style
+from kvreplay.command_line import Parser, exit_code
+from kvreplay.errors import UserError
+from kvreplay.plot_input import table
+from kvreplay.plot_style import plt
+from kvreplay.sizes import size_text
+
+PROBE = "the JSON of `kvreplay device probe`"
+NEEDED = ("device", "range_bytes", "bytes", "depth", "iops", "mb_s")
+CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
+
+
+def read_model(file):
+    rows = table(file, NEEDED, "what `kvreplay device describe --csv` prints")
+    points = [{"bytes": int(row["bytes"]), "depth": int(row["depth"]), "iops": float(row["iops"]),
+               "mb_s": float(row["mb_s"])} for row in rows]
+    share = float(rows[0].get("write_share") or 0)
+    return rows[0]["device"], int(rows[0]["range_bytes"]), share, points
+
+
+def read_probe(file, share):
+    """The random requests of a probe with this share of writes, and what was probed."""
+    try:
+        probe = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+        points = [point for point in probe["points"]
+                  if point["pattern"] == "random" and point["write_share"] == share]
+        target = probe["target"]["path"], int(probe["target"]["size_bytes"])
+    except OSError as error:
+        raise UserError(f"{file}: {error.strerror}; allowed: {PROBE}") from None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: is no probe; allowed: {PROBE}") from None
+    if not points:
+        raise UserError(f"{file}: has no random {requests_text(share)}; allowed: a probe with "
+                        f"--mix {100 * share:g}")
+    return *target, points
+
+
+def requests_text(share):
+    return {0: "reads", 1: "writes"}.get(share, f"requests of which {100 * share:g} % are writes")
+
+
+def spread(values, wanted):
+    """At most `wanted` of the sorted values, from the first to the last."""
+    if len(values) <= wanted:
+        return values
+    return [values[round(i * (len(values) - 1) / (wanted - 1))] for i in range(wanted)]
+
+
+def draw_curves(axes, model, probe, curve, across, value, label):
+    """A curve for each value of `curve`; probe points have the colour and marker of theirs."""
+    names = spread(sorted({point[curve] for point in model}), CURVES)
+    styles = plot_style.series_styles(names)
+    for name in names:
+        here = sorted((point for point in model if point[curve] == name),
+                      key=lambda point: point[across])
+        style = {"color": styles[name]["color"]}
+        if probe is None:
+            style.update(marker=styles[name]["marker"], markersize=3.5)
+        axes.plot([point[across] for point in here], [point[value] for point in here],
+                  linewidth=1.2, label=label(name), **style)
+        if probe is not None:
+            there = [point for point in probe if point[curve] == name]
+            axes.scatter([point[across] for point in there], [point[value] for point in there],
+                         s=14, zorder=3, **styles[name])
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    plot_style.label_ticks(axes.xaxis, sorted({point[across] for point in model}), 0.1, across == "bytes")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, fontsize=7, handlelength=1.4,
+                columnspacing=1.2)
+
+
+def draw(title, model, probed, probe):
+    figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 3.3))
+    draw_curves(by_size, model, probe, "depth", "bytes", "mb_s", lambda depth: f"depth {depth}")
+    by_size.set_xlabel("Request size (KiB)")
+    by_size.set_ylabel("Bandwidth (MB/s)")
+    draw_curves(by_depth, model, probe, "bytes", "depth", "iops", size_text)
+    by_depth.set_xlabel("Outstanding requests")
+    by_depth.set_ylabel("IOPS")
+    if probe is not None:
+        title += f" (lines), measured on {probed} (points)"
+    figure.suptitle(title, fontsize=8)
+    return figure
+
+
+def main():
+    parser = Parser(description=__doc__.splitlines()[0])
+    parser.add_argument("csv", type=pathlib.Path, metavar="CSV",
+                        help="what `kvreplay device describe --csv` prints; - for standard input")
+    parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
+                        help="the result of a `kvreplay device probe`, drawn over the model")
+    parser.add_argument("--title", help="of the figure (default: the device's name)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
+                        help="the figure, .pdf or .png; both without either (default: beside CSV)")
+    arguments = parser.parse_args()
+    if str(arguments.csv) == "-" and arguments.out is None:
+        raise UserError("--out: found nothing; allowed with standard input: a file")
+    device, described, share, model = read_model(arguments.csv)
+    probed, probe = None, None
+    if arguments.probe:
+        probed, size, probe = read_probe(arguments.probe, share)
+        if size != described:
+            print(f"kvreplay: warning: the model's requests are spread over {described} bytes, "
+                  f"the probe's over {size}: describe --range {size}", file=sys.stderr)
+    title = arguments.title or (f"{device}: model, random {requests_text(share)} over "
+                                f"{size_text(described)}")
+    name = arguments.out or arguments.csv.with_name(arguments.csv.name.removesuffix(".csv"))
+    try:
+        for file in plot_style.save(draw(title, model, probed, probe), name):
+            print(file, file=sys.stderr if str(arguments.csv) == "-" else sys.stdout)
+    except OSError as error:
+        raise UserError(f"{name}: {error.strerror}; allowed: a file that can be written") from None
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("kvreplay", main))

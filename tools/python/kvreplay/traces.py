@@ -1,0 +1,140 @@
+"""Traces: docs/trace-format.md."""
+
+from __future__ import annotations
+
+import h5py
+import numpy
+import pandas
+
+from kvreplay.errors import UserError, reason, unknown
+from kvreplay.hdf5_files import File, PathLike, check_index
+
+
+class Vectors:
+    """Keys, values or queries of a layer, [heads, positions, head_dim]. Indexing reads that range
+    from the file, as float32; numpy.asarray(vectors) reads all."""
+
+    def __init__(self, data: h5py.Dataset, brain_float: bool) -> None:
+        self._data, self._brain_float = data, brain_float
+        self.shape: tuple[int, int, int] = data.shape
+        #: The position in the text of index 0: above 0 for queries, of which the latest are kept.
+        self.first_position = int(data.attrs.get("query_start", 0))
+
+    def __getitem__(self, where) -> numpy.ndarray:
+        try:
+            stored = numpy.asarray(self._data[where])
+        except OSError as error:
+            raise UserError(f"{self._data.file.filename}: {self._data.name}: {reason(error)}; "
+                            "allowed: a trace that `kvreplay verify` accepts") from None
+        if self._brain_float:  # the upper half of a float32
+            return (stored.astype(numpy.uint32) << numpy.uint32(16)).view(numpy.float32)
+        return stored.astype(numpy.float32)
+
+    def __array__(self, dtype=None) -> numpy.ndarray:
+        return self[...] if dtype is None else self[...].astype(dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return (f"Vectors({self._data.name}, shape={self.shape}, "
+                f"first_position={self.first_position})")
+
+
+class Trace(File):
+    """A recording (docs/trace-format.md). Vectors stay in the file until they are indexed."""
+
+    def __init__(self, path: PathLike) -> None:
+        needed = ("complete", "model", "recorded_layers", "tokens", "prompt_tokens", "query_heads",
+                  "kv_heads", "head_dim", "softmax_scale", "sliding_window", "dtype", "key_state")
+        super().__init__(path, "kvtrace", needed, "a trace that `kvreplay verify` accepts")
+        about = self.attributes
+        self.name = self.path.name.removesuffix(".kvtrace.h5")
+        self.model: str = about["model"]
+        with self._reading():
+            #: Those in the file, by the model's numbers.
+            self.layers = [int(layer) for layer in about["recorded_layers"]]
+        self.tokens: int = about["tokens"]
+        self.prompt_tokens: int = about["prompt_tokens"]
+        #: Step s decodes position prompt_tokens + s.
+        self.steps: int = self.tokens - self.prompt_tokens
+        self.query_heads: int = about["query_heads"]
+        self.kv_heads: int = about["kv_heads"]
+        self.head_dim: int = about["head_dim"]
+        self.softmax_scale: float = about["softmax_scale"]
+        self.synthetic = bool(about.get("synthetic", 0))
+
+    def vectors(self, layer: int, name: str) -> Vectors:
+        """A data set of the layer: key, value, query or query_ahead."""
+        folder = self._layer(layer, self.layers)
+        if name not in folder:
+            raise unknown(f"{self.path}: {folder.name}", "data set", name, folder)
+        with self._reading():
+            return Vectors(folder[name], self.attributes["dtype"] == "bf16")
+
+    def keys(self, layer: int) -> Vectors:
+        """[kv_heads, tokens, head_dim]; rotated by position where `key_state` is post_rope."""
+        return self.vectors(layer, "key")
+
+    def values(self, layer: int) -> Vectors:
+        """[kv_heads, tokens, head_dim]"""
+        return self.vectors(layer, "value")
+
+    def queries(self, layer: int) -> Vectors:
+        """[query_heads, tokens - first_position, head_dim]: of the prompt's end and every step."""
+        return self.vectors(layer, "query")
+
+    def queries_ahead(self, layer: int) -> Vectors:
+        """As queries(), as predicted a layer before; not every trace has them."""
+        return self.vectors(layer, "query_ahead")
+
+    def window(self, layer: int) -> int:
+        """Of how many latest positions, its own included, a token sees: 0 = all."""
+        self._layer(layer, self.layers)
+        windows = numpy.atleast_1d(self.attributes["sliding_window"])
+        if len(windows) != len(self.layers):
+            raise UserError(f"{self.path}: sliding_window has {len(windows)} values; allowed: "
+                            f"{len(self.layers)}, one a recorded layer")
+        return int(windows[self.layers.index(layer)])
+
+    def kv_head(self, query_head: int) -> int:
+        """The KV head that a query head reads."""
+        check_index(self.path, "query head", query_head, self.query_heads)
+        return query_head // (self.query_heads // self.kv_heads)
+
+    def positions(self) -> pandas.DataFrame:
+        """By position: token `id`; `entropy` (nats) and `top_probability` of the distribution over
+        the next token, natural `log_probability` of the one that came; whether it was `decoded`."""
+        names = ("id", "entropy", "top_probability", "log_probability")
+        with self._reading():
+            frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})
+        frame["decoded"] = frame.index >= self.prompt_tokens
+        return frame.rename_axis("position")
+
+    def attention(self, layer: int, query_head: int, position: int) -> numpy.ndarray:
+        """Weights of full attention, float64 [position + 1]; they sum to 1."""
+        if self.attributes["key_state"] != "post_rope":
+            raise UserError(f"{self.path}: key_state is {self.attributes['key_state']}; allowed: "
+                            "post_rope, by `kvreplay convert TRACE OUT --key-state post_rope`")
+        queries, head = self.queries(layer), self.kv_head(query_head)
+        if not queries.first_position <= position < self.tokens:
+            raise UserError(f"{self.path}: no query of position {position}; allowed: "
+                            f"{queries.first_position} to {self.tokens - 1}")
+        query = queries[query_head, position - queries.first_position].astype(float)
+        begin = max(0, position + 1 - (self.window(layer) or position + 1))
+        scores = self.keys(layer)[head, begin:position + 1].astype(float) @ query
+        scores *= self.softmax_scale
+        weights = numpy.zeros(position + 1)
+        weights[begin:] = numpy.exp(scores - scores.max())
+        return weights / weights.sum()
+
+    def __repr__(self) -> str:
+        mark = ", SYNTHETIC" if self.synthetic else ""
+        heads = f"{self.query_heads}/{self.kv_heads} heads of {self.head_dim}"
+        return (f"Trace({self.name}: {self.model}, layers {self.layers}, {self.prompt_tokens} + "
+                f"{self.steps} tokens, {heads}{mark})")
+
+
+def trace(path: PathLike) -> Trace:
+    """Opens a .kvtrace.h5 file."""
+    return Trace(path)
