@@ -133,7 +133,7 @@ class ServedDevice(ProgramTest):
                 (("./none.json",), ("none.json",)),
                 (("ufs40", "--size", "100"), ("size", "100", "4096 bytes")),
                 (("ufs40", "--size", "much"), ("--size", "much")),
-                (("ufs40", "--size", "2G"), ("--size", "2GB", "2GiB")),
+                (("ufs40", "--size", "2Gi"), ("--size", "2Gi", "GiB")),
                 (("ufs40", "--file", "nothing"), ("nothing", "cannot be opened")),
                 (("ufs40", "--spin-us", "1e9"), ("spin_us", "1e9", "10000 us")),
                 (("ufs40", "--threads", "0"), ("--threads", "0")),

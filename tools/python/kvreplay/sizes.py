@@ -10,22 +10,22 @@ from kvreplay.errors import UserError
 UNITS = {"": 1, "B": 1,
          "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
          "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+SHORT = {letter: 2**(10 * power) for power, letter in enumerate("KMGT", start=1)}
 GRAMMAR = ("a whole number of bytes, or a number with B, KB, MB, GB, TB (powers of 1000), KiB, "
-           "MiB, GiB or TiB (powers of 1024)")
+           "MiB, GiB or TiB (powers of 1024); 4K is short for 4KiB")
 LARGEST = 2**62
 
 
 def parse_size(text: str, where: str) -> int:
     """Bytes of "4096", "64KiB", "1.5 MiB", "2GB". A fraction is taken where the result is a whole
-    number of bytes; a bare K, M, G or T, which programs read in two ways, is not.
+    number of bytes. A bare K, M, G or T after a whole number is short for KiB, MiB, GiB or TiB.
 
     Raises UserError, which begins with `where`."""
     parts = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+) ?([A-Za-z]*)", text)
-    if parts and parts[2].upper() in ("K", "M", "G", "T"):
-        letter, found = parts[2].upper(), parts[1]
-        power = "KMGT".index(letter) + 1
-        raise UserError(f"{where}: found '{text}'; allowed: {found}{letter}B ({found} * "
-                        f"10^{3 * power} bytes) or {found}{letter}iB ({found} * 2^{10 * power})")
+    if parts and parts[1].isdigit() and parts[2].upper() in SHORT:
+        size = int(parts[1]) * SHORT[parts[2].upper()]
+        if size <= LARGEST:
+            return size
     if parts is None or parts[2] not in UNITS:
         raise UserError(f"{where}: found '{text}'; allowed: {GRAMMAR}")
     size = fractions.Fraction(parts[1]) * UNITS[parts[2]]
