@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/worker_pool.hpp"
+#include "base/parallel.hpp"
 #include "sim/models/model_file.hpp"
 
 namespace kvreplay {

@@ -108,25 +108,6 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
 INSTANTIATE_TEST_SUITE_P(Pairs, RandomTransformer, testing::Values("half", "interleaved"),
                          [](const auto& test) { return test.param; });
 
-TEST(WorkerPool, RunsEachIndexOnceAndHandsOnTheFirstFailure) {
-  for (const int threads : {1, 2, 5}) {
-    WorkerPool pool(threads);
-    for (const std::int64_t count : {0, 1, 2, 100}) {
-      std::vector<int> seen(static_cast<std::size_t>(count));
-      pool.run(count, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-      EXPECT_THAT(seen, testing::Each(1));
-    }
-    EXPECT_THROW(pool.run(8,
-                          [](std::int64_t i) {
-                            if (i >= 3) throw std::invalid_argument("work");
-                          }),
-                 std::invalid_argument);
-    std::vector<int> seen(50);
-    pool.run(50, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-    EXPECT_THAT(seen, testing::Each(1));
-  }
-}
-
 TEST(NextToken, StatisticsOfADistribution) {
   std::vector<float> scratch;
   const std::vector<float> logits{std::log(0.5F) + 3, std::log(0.25F) + 3, std::log(0.25F) + 3};
