@@ -144,8 +144,8 @@ struct Prompt {
   [[nodiscard]] std::int64_t max_tokens() const { return options.prompt_tokens + options.steps; }
   [[nodiscard]] LayerShape shape(std::int64_t layer) const {
     const Architecture& a = architecture;
-    Rope rope{.theta = a.rope_theta, .interleaved = a.rope_interleaved};
-    if (a.rope_scaling != "none") rope = {};  // other frequencies than the base's: not known
+    std::optional<RotaryEmbedding> rope;  // scaled, it counts as unknown, as in a recording
+    if (a.rope_scaling == "none") rope.emplace(a.rope_theta, a.rope_interleaved, a.head_dim);
     return {.layer = layer,
             .query_heads = a.query_heads,
             .kv_heads = a.kv_heads,
@@ -154,7 +154,7 @@ struct Prompt {
             .prompt_tokens = options.prompt_tokens,
             .max_tokens = max_tokens(),
             .sliding_window = 0,
-            .rope = rope};
+            .rope = std::move(rope)};
   }
 };
 

@@ -1,3 +1,5 @@
+// By hand: run times for models let nobody replace attention, and a batch changes the last bits.
+
 #pragma once
 
 #include <cstdint>
@@ -5,8 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "base/worker_pool.hpp"
+#include "base/parallel.hpp"
 #include "sim/models/model_file.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 
@@ -57,8 +60,8 @@ class Transformer {
   /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
 
-  /// Turns a head's vector to a position. (Su et al. 2021, with the model's factors)
-  void rotate(float* head, std::int64_t position) const;
+  /// Turns a head's vector to a position.
+  void rotate(std::span<float> head, std::int64_t position) const { rope_.rotate(head, position); }
 
  private:
   struct Product {
@@ -77,8 +80,7 @@ class Transformer {
 
   const Model& model_;
   WorkerPool& pool_;
-  std::vector<float> cosines_;  // [max_tokens, head_dim / 2]
-  std::vector<float> sines_;    // [max_tokens, head_dim / 2]
+  RotaryTable rope_;
 
   // Of the batch that runs, [rows, ...].
   std::vector<float> hidden_;

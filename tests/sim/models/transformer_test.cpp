@@ -5,11 +5,11 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "policies/decide/rope.hpp"
 #include "sim/models/full_attention.hpp"
 #include "sim/models/next_token.hpp"
 #include "tests/support/random_model.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 namespace {
@@ -73,20 +73,20 @@ TEST_P(RandomTransformer, BatchesAndThreadsDoNotChangeABit) {
 TEST_P(RandomTransformer, RopeIsTheDefinition) {
   WorkerPool pool(1);
   const Transformer transformer(model_, kTokens, pool);
-  const Rope rope{.theta = 10000, .interleaved = GetParam() == "interleaved"};
+  const RotaryEmbedding rope(10000, GetParam() == "interleaved", 16);
   for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1}, kTokens - 1}) {
     const std::vector<float> before = random_row(16, 7);
     std::vector<float> turned = before;
-    transformer.rotate(turned.data(), position);
+    transformer.rotate(turned, position);
     if (position == 0) {
       EXPECT_EQ(turned, before);
     } else {
       EXPECT_NE(turned, before);
     }
     std::vector<float> expected = before;
-    rope.rotate(expected.data(), 16, position);
+    rope.rotate(expected, position);
     EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), expected));
-    rope.rotate(turned.data(), 16, -position);
+    rope.rotate(turned, -position);
     EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), before));
   }
 }
@@ -97,8 +97,8 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
   const auto score = [&](std::int64_t query_position, std::int64_t key_position) {
     std::vector<float> query = random_row(16, 8);
     std::vector<float> key = random_row(16, 9);
-    transformer.rotate(query.data(), query_position);
-    transformer.rotate(key.data(), key_position);
+    transformer.rotate(query, query_position);
+    transformer.rotate(key, key_position);
     return std::inner_product(query.begin(), query.end(), key.begin(), 0.0F);
   };
   EXPECT_NEAR(score(30, 10), score(140, 120), 1e-5);
@@ -107,25 +107,6 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Pairs, RandomTransformer, testing::Values("half", "interleaved"),
                          [](const auto& test) { return test.param; });
-
-TEST(WorkerPool, RunsEachIndexOnceAndHandsOnTheFirstFailure) {
-  for (const int threads : {1, 2, 5}) {
-    WorkerPool pool(threads);
-    for (const std::int64_t count : {0, 1, 2, 100}) {
-      std::vector<int> seen(static_cast<std::size_t>(count));
-      pool.run(count, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-      EXPECT_THAT(seen, testing::Each(1));
-    }
-    EXPECT_THROW(pool.run(8,
-                          [](std::int64_t i) {
-                            if (i >= 3) throw std::invalid_argument("work");
-                          }),
-                 std::invalid_argument);
-    std::vector<int> seen(50);
-    pool.run(50, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-    EXPECT_THAT(seen, testing::Each(1));
-  }
-}
 
 TEST(NextToken, StatisticsOfADistribution) {
   std::vector<float> scratch;
