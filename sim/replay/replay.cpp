@@ -19,9 +19,11 @@
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
 #include "policies/decide/decide.hpp"
+#include "policies/place/io_plan_bytes.hpp"
 #include "sim/replay/stage_keys.hpp"
 #include "sim/replay/stage_store.hpp"
 #include "sim/replay/trace_hash.hpp"
+#include "sim/time/timing_bytes.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -76,14 +78,14 @@ void check_one_cell(const Experiment& experiment) {
   }
 }
 
-/// Whether stage 1 may depend on a swept key: its role is one of that stage's.
+/// Whether stage 1 may depend on a swept key: "system.[NAME.]MEMBER.PARAMETER" when it reads the
+/// member.
 bool concerns_decide(const std::string& key) {
   if (key == "case" || key == "experiment.seed" || key == "experiment.steps") return true;
   if (!key.starts_with("system.")) return false;
-  static const std::set<std::string> kLater{"cache", "layout", "pipeline"};
   const std::size_t parameter = key.rfind('.');
-  const std::size_t role = key.rfind('.', parameter - 1) + 1;
-  return !kLater.contains(key.substr(role, parameter - role));
+  const std::size_t member = key.rfind('.', parameter - 1) + 1;
+  return SystemSpec::stage_of(key.substr(member, parameter - member)) == Stage::kDecide;
 }
 
 /// One line that tells a cell from the others.

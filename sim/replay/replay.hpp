@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "policies/decide/layer_means.hpp"
 #include "sim/replay/experiment.hpp"
-#include "sim/replay/stage_values.hpp"
 #include "sim/time/time_plan.hpp"
 #include "sim/time/timeline.hpp"
 
