@@ -91,6 +91,10 @@ std::size_t PackedReader::count() {
   return static_cast<std::size_t>(number);
 }
 
+void PackedReader::check_end() const {
+  if (!at_end()) throw std::logic_error("packed values with bytes left over");
+}
+
 void PackedReader::operator()(std::string& text) {
   const std::size_t size = count();
   text = bytes_.substr(at_, size);

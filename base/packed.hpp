@@ -44,6 +44,8 @@ class PackedReader {
   void operator()(std::vector<double>& values);
 
   [[nodiscard]] bool at_end() const { return at_ == bytes_.size(); }
+  /// std::logic_error when there are bytes left.
+  void check_end() const;
   /// Elements of an array to come, each of at least one byte.
   [[nodiscard]] std::size_t count();
 
@@ -51,5 +53,13 @@ class PackedReader {
   std::string_view bytes_;
   std::size_t at_ = 0;
 };
+
+/// Calls visit(member) for each: one list of members per type, to write and to read. Where the list
+/// is made of bindings that take every member, a type that gets one more does not compile until
+/// the list has it.
+template <typename Visit, typename... Members>
+void visit_all(Visit&& visit, Members&... members) {
+  (visit(members), ...);
+}
 
 }  // namespace kvreplay

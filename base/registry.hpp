@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,12 +13,14 @@
 #include "base/config.hpp"
 #include "base/error.hpp"
 #include "base/parameters.hpp"
+#include "base/stage.hpp"
 
 namespace kvreplay {
 
 /// What a part says of itself, whatever its role: for `kvreplay list`, `explain` and the docs.
 struct PartInfo {
-  std::string role;  ///< "grouping", "scoring", ...
+  std::string role;            ///< "grouping", "scoring", ...
+  std::optional<Stage> stage;  ///< of the role
   std::string name;
   std::string help;    ///< one line
   std::string source;  ///< paper and section, or "ours"
@@ -28,8 +31,10 @@ struct PartInfo {
 [[nodiscard]] std::map<std::pair<std::string, std::string>, PartInfo>& part_catalogue();
 
 /// A part of a role: its description and how to make one. A role is an abstract class with
-///   static constexpr std::string_view kRole;   its name in configs
-///   struct Context;                            what every part of the role is made from
+///   static constexpr std::string_view kRole;         its name in configs
+///   static constexpr Stage kStage;                   where a stage uses its parts (stage.hpp)
+///   static constexpr std::string_view kDefaultPart;  where a config need not name a part
+///   struct Context;                                  what every part of the role is made from
 template <typename Role>
 struct Part {
   std::string name;
@@ -51,8 +56,8 @@ class Registry {
 
   void add(Part<Role> part) {
     const std::string role{Role::kRole};
-    part_catalogue()[{role, part.name}] = {role, part.name, part.help, part.source,
-                                           part.parameters};
+    part_catalogue()[{role, part.name}] = {role,      stage_of<Role>(), part.name,
+                                           part.help, part.source,      part.parameters};
     std::string name = part.name;
     if (!parts_.emplace(name, std::move(part)).second) {
       throw std::logic_error("two parts of role " + role + " are named " + name);
@@ -81,10 +86,22 @@ struct Registered {
   explicit Registered(Part<Role> part) { Registry<Role>::instance().add(std::move(part)); }
 };
 
-/// A part picked by a config, with its arguments: {"part": "page", "group_tokens": 16}.
+/// The part that stands for a role where a config names none; "" where it must name one.
 template <typename Role>
+[[nodiscard]] std::string default_part_of() {
+  if constexpr (requires { Role::kDefaultPart; }) {
+    return std::string(Role::kDefaultPart);
+  } else {
+    return "";
+  }
+}
+
+/// A part picked by a config, with its arguments: {"part": "page", "group_tokens": 16}.
+template <typename R>
 class Chosen {
  public:
+  using Role = R;
+
   /// `others` are members that stand beside the part's own, which the caller reads.
   [[nodiscard]] static Chosen parse(const ConfigNode& node, std::vector<std::string> others = {}) {
     others.emplace_back("part");
@@ -93,6 +110,13 @@ class Chosen {
     chosen.part_ = &Registry<Role>::instance().find(name.text(), name.place());
     chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
     return chosen;
+  }
+  /// The member of `object` that has the role's name. Where there is none: `default_part` at its
+  /// defaults, or, without such a part, a UserError.
+  [[nodiscard]] static Chosen parse_member(
+      const ConfigNode& object, const std::string& default_part = default_part_of<Role>()) {
+    return object.has(Role::kRole) || default_part.empty() ? parse(object.at(Role::kRole))
+                                                           : by_name(default_part);
   }
   /// A part at its defaults.
   [[nodiscard]] static Chosen by_name(const std::string& name) {
@@ -113,5 +137,12 @@ class Chosen {
   const Part<Role>* part_ = nullptr;
   Arguments arguments_;
 };
+
+/// Calls visit(chosen) for each of the parts, in order. All of them work in stage `kOf`.
+template <Stage kOf, typename Visit, typename... Parts>
+void for_parts_of(Visit&& visit, Parts&... parts) {
+  static_assert(((Parts::Role::kStage == kOf) && ...));
+  (visit(parts), ...);
+}
 
 }  // namespace kvreplay

@@ -1,6 +1,7 @@
-# kvreplay_library(FOLDER DEPENDS ...): one OBJECT library made of every .cpp below FOLDER, except in
-# folders that are libraries of their own (KVREPLAY_LIBRARIES). OBJECT, because a static archive would
-# drop the objects that only register themselves.
+# kvreplay_library(FOLDER DEPENDS ... [STAGE decide|place|time]): one OBJECT library made of every .cpp
+# below FOLDER, except in folders that are libraries of their own (KVREPLAY_LIBRARIES). OBJECT,
+# because a static archive would drop the objects that only register themselves. STAGE: the library
+# is the code of a stage of the replay, or parts of it (StageSources.cmake).
 #
 # Headers are included as "folder/file.hpp". Each target gets an include root with links to its own
 # headers and to nothing else; the roots of what it depends on come with the dependency. So an
@@ -37,7 +38,7 @@ function(kvreplay_files FOLDER OUT)
 endfunction()
 
 function(kvreplay_library FOLDER)
-  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "STAGE" "DEPENDS" ${ARGN})
   if(NOT FOLDER IN_LIST KVREPLAY_LIBRARIES)
     message(FATAL_ERROR "${FOLDER} is not in KVREPLAY_LIBRARIES")
   endif()
@@ -58,12 +59,19 @@ function(kvreplay_library FOLDER)
   endforeach()
 
   set(links)
+  set(reached ${FOLDER})
   foreach(dependency ${ARG_DEPENDS})
     if(dependency IN_LIST KVREPLAY_LIBRARIES)
+      get_property(below GLOBAL PROPERTY kvreplay_reached_${dependency})
+      list(APPEND reached ${below})
       kvreplay_target_name(${dependency} dependency)
     endif()
     list(APPEND links ${dependency})
   endforeach()
+  set_property(GLOBAL PROPERTY kvreplay_reached_${FOLDER} ${reached})
+  if(ARG_STAGE)
+    set_property(GLOBAL APPEND PROPERTY kvreplay_stage_${ARG_STAGE} ${reached})
+  endif()
 
   if(sources)
     add_library(${target} OBJECT ${sources})
@@ -87,4 +95,20 @@ function(kvreplay_link TARGET)
 endfunction()
 function(kvreplay_link_all TARGET)
   kvreplay_link(${TARGET} ${KVREPLAY_LIBRARIES})
+endfunction()
+
+# Writes to FILE, for StageSources.cmake, the libraries of each stage: those with its STAGE and all
+# that they depend on, but for what an earlier stage has.
+function(kvreplay_write_stage_libraries FILE)
+  set(text "set(KVREPLAY_LIBRARIES ${KVREPLAY_LIBRARIES})\n")
+  set(earlier)
+  foreach(stage decide place time)
+    get_property(libraries GLOBAL PROPERTY kvreplay_stage_${stage})
+    list(REMOVE_DUPLICATES libraries)
+    list(REMOVE_ITEM libraries ${earlier} "")
+    list(SORT libraries)
+    string(APPEND text "set(${stage} ${libraries})\n")
+    list(APPEND earlier ${libraries})
+  endforeach()
+  file(CONFIGURE OUTPUT ${FILE} CONTENT "${text}" @ONLY)
 endfunction()

@@ -1,44 +1,41 @@
-# cmake -DSOURCE=FOLDER -DOUT=FILE -P StageSources.cmake: writes a .cpp with one hash a stage of the
-# sources that its output depends on, so that a changed policy never meets an output of the old one.
-# The sources of a stage do not name the stages before it: their outputs' keys do.
+# cmake -DSOURCE=FOLDER -DLIBRARIES=FILE -DOUT=FILE -P StageSources.cmake: writes a .cpp with one hash
+# per stage of the sources that its output depends on, so that a changed policy never meets an output
+# of the old one. The sources of a stage do not name those of the stages before it: the keys of their
+# outputs do. LIBRARIES is what kvreplay_write_stage_libraries() wrote: every folder that is a library,
+# and those of each stage.
+include(${LIBRARIES})
 
-# stage_hash(OUT PATTERNS... [WITHOUT REGEX]): of every source that matches a pattern, in its folder
-# or below, except what matches the expression. So a file or folder that is new counts until it is
-# excluded.
+# Of every source of the folders, but not of the libraries below them.
 function(stage_hash OUT)
-  cmake_parse_arguments(ARG "" "WITHOUT" "" ${ARGN})
-  set(files)
-  foreach(pattern ${ARG_UNPARSED_ARGUMENTS})
-    file(GLOB_RECURSE found RELATIVE ${SOURCE} ${SOURCE}/${pattern})
-    list(APPEND files ${found})
-  endforeach()
-  list(FILTER files INCLUDE REGEX "[.][ch]pp$")
-  if(ARG_WITHOUT)
-    list(FILTER files EXCLUDE REGEX "${ARG_WITHOUT}")
-  endif()
-  list(SORT files)
   set(hashes)
-  foreach(file ${files})
-    file(SHA256 ${SOURCE}/${file} hash)
-    string(APPEND hashes "${file} ${hash}\n")
+  foreach(folder ${ARGN})
+    file(GLOB_RECURSE files RELATIVE ${SOURCE} ${SOURCE}/${folder}/*.cpp ${SOURCE}/${folder}/*.hpp)
+    foreach(library ${KVREPLAY_LIBRARIES})
+      if(library MATCHES "^${folder}/")
+        list(FILTER files EXCLUDE REGEX "^${library}/")
+      endif()
+    endforeach()
+    list(SORT files)
+    foreach(file ${files})
+      file(SHA256 ${SOURCE}/${file} hash)
+      string(APPEND hashes "${file} ${hash}\n")
+    endforeach()
   endforeach()
   string(SHA256 hash "${hashes}")
   set(${OUT} ${hash} PARENT_SCOPE)
 endfunction()
 
-stage_hash(decide base/* traces/* policies/decide/* policies/kernels/* sim/replay/stage_values.*
-           WITHOUT "^traces/(operations|synthesis)/")
-stage_hash(place policies/place/*)
-stage_hash(time devices/* sim/time/* sim/replay/stage_values.*
-           WITHOUT "^devices/(real|remote|served|calibration|logs)/")
+stage_hash(decide_hash ${decide})
+stage_hash(place_hash ${place})
+stage_hash(time_hash ${time})
 
 file(WRITE ${OUT} "#include \"sim/replay/stage_keys.hpp\"
 
 namespace kvreplay {
 
-const char* const kDecideSources = \"${decide}\";
-const char* const kPlaceSources = \"${place}\";
-const char* const kTimeSources = \"${time}\";
+const char* const kDecideSources = \"${decide_hash}\";
+const char* const kPlaceSources = \"${place_hash}\";
+const char* const kTimeSources = \"${time_hash}\";
 
 }  // namespace kvreplay
 ")

@@ -52,6 +52,7 @@ struct DeviceCounters {
 class Device {
  public:
   static constexpr std::string_view kRole = "device";
+  static constexpr Stage kStage = Stage::kTime;
   struct Context {
     Simulation& simulation;
   };

@@ -13,18 +13,6 @@ namespace {
 
 constexpr Range kTokenRange{0, 1e9};
 
-template <typename Role>
-Chosen<Role> parse_or(const ConfigNode& system, const std::string& default_part) {
-  const std::string role{Role::kRole};
-  return system.has(role) ? Chosen<Role>::parse(system.at(role))
-                          : Chosen<Role>::by_name(default_part);
-}
-
-template <typename Role>
-void add_part(nlohmann::json& object, const Chosen<Role>& chosen) {
-  object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
-}
-
 /// A dense layer is a stream whose sinks never end: every token stays in memory, outside any group.
 DecideSpec dense_spec(DecideSpec spec) {
   const std::span<const Parameter> parameters = DecideSpec::stream_parameters();
@@ -69,22 +57,18 @@ DecideSpec DecideSpec::parse(const ConfigNode& system) {
   DecideSpec spec;
   spec.stream = system.has("stream") ? parse_arguments(system.at("stream"), stream_parameters())
                                      : Arguments::defaults(stream_parameters(), system.place());
-  spec.grouping = Chosen<Grouping>::parse(system.at("grouping"));
-  spec.scoring = Chosen<Scoring>::parse(system.at("scoring"));
-  spec.selection = Chosen<Selection>::parse(system.at("selection"));
-  spec.precision = parse_or<Precision>(system, "fp16");
-  spec.retention = parse_or<Retention>(system, "all");
+  for_parts(spec, [&]<typename Role>(Chosen<Role>& chosen) {
+    chosen = Chosen<Role>::parse_member(system);
+  });
   return spec;
 }
 
 std::string DecideSpec::resolved() const {
   nlohmann::json object;
   object["stream"] = to_json(stream);
-  add_part(object, grouping);
-  add_part(object, scoring);
-  add_part(object, selection);
-  add_part(object, precision);
-  add_part(object, retention);
+  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
+    object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
+  });
   return object.dump();
 }
 

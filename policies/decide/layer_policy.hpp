@@ -18,10 +18,10 @@ namespace kvreplay {
 
 /// The stage-1 half of a system: its parts, and how a stream is cut and what it always keeps.
 struct DecideSpec {
+  static constexpr Stage kStage = Stage::kDecide;
   /// Parameters of the "stream" member of a system's JSON.
   [[nodiscard]] static std::span<const Parameter> stream_parameters();
-  /// From a system's JSON object (members stream, grouping, scoring, selection, precision,
-  /// retention; the others are not looked at).
+  /// From the members of a system's JSON object that this stage reads; it ignores the others.
   [[nodiscard]] static DecideSpec parse(const ConfigNode& system);
 
   Arguments stream;
@@ -30,6 +30,14 @@ struct DecideSpec {
   Chosen<Selection> selection;
   Chosen<Precision> precision;
   Chosen<Retention> retention;
+
+  /// Calls visit(chosen) for every part of `spec`, a DecideSpec. This list of the stage's roles is
+  /// the only one: parsing, content hashes, settings and pages follow from it.
+  template <typename Spec, typename Visit>
+  static void for_parts(Spec& spec, Visit&& visit) {
+    for_parts_of<kStage>(visit, spec.grouping, spec.scoring, spec.selection, spec.precision,
+                         spec.retention);
+  }
 
   /// Resolved parts and arguments as canonical JSON: what a content hash takes.
   [[nodiscard]] std::string resolved() const;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cassert>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "base/argument_json.hpp"
@@ -454,19 +457,23 @@ void check(const AccessLog& log, const KvShape& target) {
 
 PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
   PlaceSpec spec;
-  spec.cache = Chosen<Cache>::parse(system.at("cache"));
-  // Making the parts finds what no single parameter shows, while the config is at hand.
-  const bool in_memory = spec.cache.make({})->holds_everything();
-  spec.layout = in_memory && !system.has("layout") ? Chosen<Layout>::by_name("sequence")
-                                                   : Chosen<Layout>::parse(system.at("layout"));
-  (void)spec.layout.make({});
+  bool in_memory = false;
+  for_parts(spec, [&]<typename Role>(Chosen<Role>& chosen) {
+    const bool needs_none = std::is_same_v<Role, Layout> && in_memory;
+    chosen = Chosen<Role>::parse_member(system, needs_none ? "sequence" : default_part_of<Role>());
+    // Making the part finds what no single parameter shows, while the config is at hand.
+    const std::unique_ptr<Role> made = chosen.make({});
+    if constexpr (std::is_same_v<Role, Cache>) in_memory = made->holds_everything();
+  });
   return spec;
 }
 
 std::string PlaceSpec::resolved() const {
-  return nlohmann::json{{"cache", part_json(cache.name(), cache.arguments())},
-                        {"layout", part_json(layout.name(), layout.arguments())}}
-      .dump();
+  nlohmann::json object;
+  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
+    object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
+  });
+  return object.dump();
 }
 
 namespace {

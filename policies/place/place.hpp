@@ -20,12 +20,20 @@ namespace kvreplay {
 
 /// The stage-2 half of a system.
 struct PlaceSpec {
-  /// From a system's JSON object (members cache and layout; the others are not looked at). The
+  static constexpr Stage kStage = Stage::kPlace;
+  /// From the members of a system's JSON object that this stage reads; it ignores the others. The
   /// layout may be left out where the cache holds everything.
   [[nodiscard]] static PlaceSpec parse(const ConfigNode& system);
 
   Chosen<Cache> cache;
   Chosen<Layout> layout;
+
+  /// Calls visit(chosen) for every part of `spec`, a PlaceSpec. This list of the stage's roles is
+  /// the only one: parsing, content hashes, settings and pages follow from it.
+  template <typename Spec, typename Visit>
+  static void for_parts(Spec& spec, Visit&& visit) {
+    for_parts_of<kStage>(visit, spec.cache, spec.layout);
+  }
 
   /// Resolved parts and arguments as canonical JSON: what a content hash takes.
   [[nodiscard]] std::string resolved() const;

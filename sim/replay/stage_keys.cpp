@@ -34,11 +34,8 @@ std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec, 
            {"steps", steps},
            {"tokens", record_tokens},
            {"files", json::array()}};
-  for (const Arguments* arguments :
-       {&spec.grouping.arguments(), &spec.scoring.arguments(), &spec.selection.arguments(),
-        &spec.precision.arguments(), &spec.retention.arguments()}) {
-    add_files(*arguments, key["files"]);
-  }
+  DecideSpec::for_parts(spec,
+                        [&](const auto& chosen) { add_files(chosen.arguments(), key["files"]); });
   return sha256_text(key.dump());
 }
 

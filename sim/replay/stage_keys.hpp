@@ -8,6 +8,16 @@
 
 namespace kvreplay {
 
+/// The kinds under which a StageStore keeps what a replay knows.
+namespace kind {
+inline constexpr const char* kLog = "decide";
+inline constexpr const char* kMeans = "quality";  ///< under the key of their log
+inline constexpr const char* kPlan = "place";
+inline constexpr const char* kTiming = "time";
+inline constexpr const char* kTraceHash = "trace";
+inline constexpr const char* kRates = "rates";
+}  // namespace kind
+
 // The keys under which outputs of stages are kept: a hash of all that an output depends on, the
 // sources of the stage's code included. The build makes the hashes of the sources
 // (cmake/StageSources.cmake).

@@ -1,85 +1,50 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace kvreplay {
 
-/// A folder of stage outputs, each under the hash of all that it depends on: FOLDER/KIND/KE/KEY.
-/// An entry is the output's bytes and a trailer with the key and a checksum, so a damaged, cut or
-/// foreign file is found out and counts as absent. Entries appear whole or not at all; any number
-/// of processes and threads may share a folder. What was used longest ago leaves first when the
-/// folder outgrows its limit.
-///
-/// A store that cannot be written goes on without: problem() then says why. No entry is synced to
-/// the disk, since a lost one is only made again.
+/// Keeps outputs of stages, each under its kind and the hash of all that it depends on
+/// (stage_keys.hpp). Thread-safe.
 class StageStore {
  public:
-  /// `folder` is made when the first entry is put.
-  StageStore(std::string folder, std::int64_t limit_bytes);
-  /// $XDG_CACHE_HOME/kvreplay, or else $HOME/.cache/kvreplay.
-  [[nodiscard]] static std::string default_folder();
+  /// Keeps nothing and finds nothing.
+  [[nodiscard]] static StageStore& none();
 
-  [[nodiscard]] const std::string& folder() const { return folder_; }
-  /// The file of a sound entry, whose first bytes are the output. Counts as a use.
-  [[nodiscard]] std::optional<std::string> find(const std::string& kind, const std::string& key);
-  /// The output of a sound entry. Counts as a use.
-  [[nodiscard]] std::optional<std::string> read(const std::string& kind, const std::string& key);
+  StageStore() = default;
+  virtual ~StageStore() = default;
+  StageStore(const StageStore&) = delete;
+  StageStore& operator=(const StageStore&) = delete;
 
-  void put(const std::string& kind, const std::string& key, std::string_view output);
+  /// A file whose first bytes are the output, if there is one. Counts as a use.
+  [[nodiscard]] virtual std::optional<std::string> find(const std::string& kind,
+                                                        const std::string& key) = 0;
+  /// The output, if it is there. Counts as a use.
+  [[nodiscard]] virtual std::optional<std::string> read(const std::string& kind,
+                                                        const std::string& key) = 0;
+
+  virtual void put(const std::string& kind, const std::string& key, std::string_view output) = 0;
   /// The same; `write` makes the output's file at the path that it is given.
-  void put_file(const std::string& kind, const std::string& key,
-                const std::function<void(const std::string& path)>& write);
-  /// Why entries cannot be put; "" while they can.
-  [[nodiscard]] std::string problem() const;
+  virtual void put_file(const std::string& kind, const std::string& key,
+                        const std::function<void(const std::string& path)>& write) = 0;
+  /// Why outputs cannot be put, though they should be; "" while they can.
+  [[nodiscard]] virtual std::string problem() const = 0;
 
   /// While it lives, another process's or thread's Lock on one of the keys waits. Goes with the
   /// process, however that ends. To hold one while asking for another may wait for ever.
   class Lock {
    public:
-    Lock(const StageStore& store, std::span<const std::string> keys);
-    ~Lock();
+    Lock() = default;
+    virtual ~Lock() = default;
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
-
-   private:
-    int descriptor_ = -1;
   };
-
-  struct Use {
-    std::int64_t entries = 0;
-    std::int64_t bytes = 0;
-  };
-  [[nodiscard]] std::map<std::string, Use> use_by_kind() const;
-  /// Removes what was used longest ago until at most `limit_bytes` are left, and what writers that
-  /// were killed left behind. Returns what was removed.
-  Use prune(std::int64_t limit_bytes);
-
- private:
-  struct Entry {
-    std::string path;
-    std::string kind;
-    std::int64_t bytes = 0;
-    std::int64_t used_ns = 0;
-  };
-
-  [[nodiscard]] std::string path_of(const std::string& kind, const std::string& key) const;
-  [[nodiscard]] std::vector<Entry> entries() const;
-  void remove_abandoned() const;
-  void account(std::int64_t bytes);
-
-  std::string folder_;
-  std::int64_t limit_bytes_;
-  mutable std::mutex mutex_;
-  std::string problem_;
-  std::int64_t known_bytes_ = -1;  ///< in the folder, as far as this process knows; -1 = not yet
+  [[nodiscard]] virtual std::unique_ptr<Lock> lock(std::span<const std::string> keys) const = 0;
 };
 
 }  // namespace kvreplay

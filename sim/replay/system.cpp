@@ -1,6 +1,5 @@
 #include "sim/replay/system.hpp"
 
-#include <array>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,8 @@
 
 namespace kvreplay {
 namespace {
+
+constexpr const char* kStream = "stream";
 
 /// What a layout or a cache asks of other members.
 void check_needs(const ConfigNode& node, const SystemSpec& system) {
@@ -55,13 +56,27 @@ SystemSpec SystemSpec::load(const std::string& file) {
 }
 
 std::span<const std::string> SystemSpec::roles() {
-  static const std::array<std::string, 8> kRoles{"grouping",  "scoring", "selection", "precision",
-                                                 "retention", "cache",   "layout",    "pipeline"};
+  static const std::vector<std::string> kRoles = [] {
+    std::vector<std::string> roles;
+    const SystemSpec none;
+    for_parts(none, [&]<typename Role>(const Chosen<Role>&) { roles.emplace_back(Role::kRole); });
+    return roles;
+  }();
   return kRoles;
 }
 
+std::optional<Stage> SystemSpec::stage_of(const std::string& member) {
+  std::optional<Stage> stage;
+  if (member == kStream) stage = DecideSpec::kStage;
+  const SystemSpec none;
+  for_parts(none, [&]<typename Role>(const Chosen<Role>&) {
+    if (member == Role::kRole) stage = Role::kStage;
+  });
+  return stage;
+}
+
 SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
-  std::vector<std::string> members{"title", "source", "differs", "stream"};
+  std::vector<std::string> members{"title", "source", "differs", kStream};
   members.insert(members.end(), roles().begin(), roles().end());
   node.allow_only(members);
   SystemSpec system;
@@ -73,26 +88,20 @@ SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
   }
   system.decide = DecideSpec::parse(node);
   system.place = PlaceSpec::parse(node);
-  system.pipeline = Chosen<Pipeline>::parse(node.at("pipeline"));
+  for_time_parts(system, [&]<typename Role>(Chosen<Role>& chosen) {
+    chosen = Chosen<Role>::parse_member(node);
+  });
   check_order(node, system);
   check_needs(node, system);
   return system;
 }
 
 std::vector<SystemSpec::Member> SystemSpec::members() const {
-  std::vector<Member> members{{"stream", "", DecideSpec::stream_parameters(), &decide.stream}};
-  const auto add = [&]<typename Role>(const Chosen<Role>& chosen) {
+  std::vector<Member> members{{kStream, "", DecideSpec::stream_parameters(), &decide.stream}};
+  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
     members.push_back(
         {std::string(Role::kRole), chosen.name(), chosen.part().parameters, &chosen.arguments()});
-  };
-  add(decide.grouping);
-  add(decide.scoring);
-  add(decide.selection);
-  add(decide.precision);
-  add(decide.retention);
-  add(place.cache);
-  add(place.layout);
-  add(pipeline);
+  });
   return members;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ struct SystemSpec {
   [[nodiscard]] static SystemSpec parse(const ConfigNode& node, std::string name);
   /// The members that choose a part, in the order of the three stages.
   [[nodiscard]] static std::span<const std::string> roles();
+  /// The stage that reads a member ("cache", "stream"); none where there is no such member.
+  [[nodiscard]] static std::optional<Stage> stage_of(const std::string& member);
 
   std::string name;
   std::string title;
@@ -28,6 +31,19 @@ struct SystemSpec {
   PlaceSpec place;
   Chosen<Pipeline> pipeline;
 
+  /// Calls visit(chosen) for every part of `spec`, a SystemSpec, in the order of the stages.
+  template <typename Spec, typename Visit>
+  static void for_parts(Spec& spec, Visit&& visit) {
+    DecideSpec::for_parts(spec.decide, visit);
+    PlaceSpec::for_parts(spec.place, visit);
+    for_time_parts(spec, visit);
+  }
+  /// Those of stage 3: its list of roles, as DecideSpec and PlaceSpec have theirs.
+  template <typename Spec, typename Visit>
+  static void for_time_parts(Spec& spec, Visit&& visit) {
+    for_parts_of<Stage::kTime>(visit, spec.pipeline);
+  }
+
   /// One chosen part (or the "stream" member) as a reader wants to see it.
   struct Member {
     std::string role;
@@ -35,8 +51,7 @@ struct SystemSpec {
     std::span<const Parameter> parameters;
     const Arguments* arguments = nullptr;
   };
-  /// In the order stream, grouping, scoring, selection, precision, retention, cache, layout,
-  /// pipeline. The view lives as long as this object.
+  /// "stream", then roles(). The views live as long as this object.
   [[nodiscard]] std::vector<Member> members() const;
   /// Resolved parts and arguments as canonical JSON.
   [[nodiscard]] std::string resolved() const;

@@ -6,12 +6,11 @@
 #include <optional>
 
 #include "base/hash.hpp"
+#include "sim/replay/stage_keys.hpp"
 #include "sim/replay/stage_store.hpp"
 
 namespace kvreplay {
 namespace {
-
-constexpr const char* kKind = "trace";
 
 std::string time_text(const timespec& time) {
   return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
@@ -28,14 +27,14 @@ std::optional<std::string> identity(const std::string& file) {
 
 }  // namespace
 
-std::string trace_hash(const std::string& file, StageStore* store) {
+std::string trace_hash(const std::string& file, StageStore& store) {
   const std::optional<std::string> found = identity(file);
-  if (store == nullptr || !found) return sha256_file(file);
+  if (!found) return sha256_file(file);
   const std::string key = sha256_text(*found);
-  if (std::optional<std::string> kept = store->read(kKind, key)) return *kept;
+  if (std::optional<std::string> stored = store.read(kind::kTraceHash, key)) return *stored;
   std::string hash = sha256_file(file);
   // Of a file that changes while it is read, neither identity vouches for the hash.
-  if (identity(file) == found) store->put(kKind, key, hash);
+  if (identity(file) == found) store.put(kind::kTraceHash, key, hash);
   return hash;
 }
 

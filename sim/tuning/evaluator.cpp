@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-Evaluator::Evaluator(const Experiment& experiment, const Cell& cell, StageStore* store)
+Evaluator::Evaluator(const Experiment& experiment, const Cell& cell, StageStore& store)
     : experiment_(experiment), cell_(cell), store_(store) {
   cell_.settings.clear();
 }

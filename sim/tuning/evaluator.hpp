@@ -13,8 +13,8 @@ namespace kvreplay {
 /// Replays systems on one trace, model, platform, device and batch: those of an experiment's cell.
 class Evaluator {
  public:
-  /// The experiment and the store (null = none) outlive this object.
-  Evaluator(const Experiment& experiment, const Cell& cell, StageStore* store);
+  /// The experiment and the store outlive this object.
+  Evaluator(const Experiment& experiment, const Cell& cell, StageStore& store);
 
   /// In the order of the systems. None where a stage refuses a system: what its parts' checks did
   /// not see before the replay.
@@ -26,7 +26,7 @@ class Evaluator {
 
   const Experiment& experiment_;
   Cell cell_;
-  StageStore* store_;
+  StageStore& store_;
 };
 
 /// The one combination of trace, model, platform, device, batch and settings that all cells have in

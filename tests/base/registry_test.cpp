@@ -60,6 +60,41 @@ TEST(RegistryTest, ListsItsParts) {
   EXPECT_EQ(info.help, "All sides alike.");
   ASSERT_EQ(info.parameters.size(), 1U);
   EXPECT_EQ(info.parameters[0].name, "side");
+  EXPECT_EQ(info.stage, std::nullopt);
+}
+
+struct Colour {
+  static constexpr std::string_view kRole = "test colour";
+  static constexpr Stage kStage = Stage::kPlace;
+  static constexpr std::string_view kDefaultPart = "grey";
+  struct Context {};
+};
+
+const Registered<Colour> kGrey{
+    {"grey", "None.", "ours", {}, [](const Arguments&, const Colour::Context&) {
+       return std::make_unique<Colour>();
+     }}};
+const Registered<Colour> kRed{
+    {"red", "Warm.", "ours", {}, [](const Arguments&, const Colour::Context&) {
+       return std::make_unique<Colour>();
+     }}};
+
+TEST(RegistryTest, KnowsTheStageOfARole) {
+  EXPECT_EQ(part_catalogue().at({"test colour", "red"}).stage, Stage::kPlace);
+  static_assert(stage_of<Colour>() == Stage::kPlace);
+  static_assert(!stage_of<Shape>());
+}
+
+TEST(RegistryTest, AMemberMayBeLeftOutWhereTheRoleHasADefault) {
+  const auto colour = [](std::string_view text) {
+    return Chosen<Colour>::parse_member(ConfigNode::parse(text, "f.json")).name();
+  };
+  EXPECT_EQ(colour(R"({"test colour": {"part": "red"}})"), "red");
+  EXPECT_EQ(colour("{}"), "grey");
+  const ConfigNode empty = ConfigNode::parse("{}", "f.json");
+  EXPECT_EQ(Chosen<Shape>::parse_member(empty, "dot").name(), "dot");
+  EXPECT_THAT(user_error_of([&] { (void)Chosen<Shape>::parse_member(empty); }),
+              HasSubstr("test shape"));
 }
 
 TEST(RegistryTest, ErrorsNameThePlace) {

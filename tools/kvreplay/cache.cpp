@@ -22,16 +22,16 @@ const std::map<std::string, const char*> kMeanings{
     {"trace", "hashes of trace files"},
     {"rates", "how long the work took, for the estimate of --plan"}};
 
-void print_line(const std::string& kind, const StageStore::Use& use, const std::string& meaning) {
+void print_line(const std::string& kind, const FolderStore::Use& use, const std::string& meaning) {
   std::cout << std::left << std::setw(10) << kind << std::right << std::setw(10) << use.entries
             << " entries" << std::setw(12) << size_text(use.bytes)
             << (meaning.empty() ? "" : "  " + meaning) << '\n';
 }
 
 void print_info(const CacheOptions& options) {
-  const std::optional<StageStore> store = options.open();
+  const std::optional<FolderStore> store = options.open();
   std::cout << "folder: " << store->folder() << '\n';
-  StageStore::Use all;
+  FolderStore::Use all;
   for (const auto& [kind, use] : store->use_by_kind()) {
     const auto meaning = kMeanings.find(kind);
     print_line(kind, use, meaning == kMeanings.end() ? "" : meaning->second);
@@ -42,8 +42,8 @@ void print_info(const CacheOptions& options) {
 }
 
 void prune(const CacheOptions& options) {
-  std::optional<StageStore> store = options.open();
-  const StageStore::Use removed = store->prune(options.limit_bytes());
+  std::optional<FolderStore> store = options.open();
+  const FolderStore::Use removed = store->prune(options.limit_bytes());
   std::cout << "removed " << removed.entries << " entries, " << size_text(removed.bytes)
             << ", from " << store->folder() << '\n';
 }
@@ -69,15 +69,16 @@ std::int64_t CacheOptions::limit_bytes() const {
   return *bytes;
 }
 
-std::optional<StageStore> CacheOptions::open() const {
+std::optional<FolderStore> CacheOptions::open() const {
   if (none) return std::nullopt;
-  return std::optional<StageStore>(
-      std::in_place, folder.empty() ? StageStore::default_folder() : folder, limit_bytes());
+  return std::optional<FolderStore>(
+      std::in_place, folder.empty() ? FolderStore::default_folder() : folder, limit_bytes());
 }
 
 std::string CacheOptions::left_by_interrupt() const {
   if (none) return "nothing was kept, as --no-cache says";
-  return "what is finished is kept in " + (folder.empty() ? StageStore::default_folder() : folder) +
+  return "what is finished is kept in " +
+         (folder.empty() ? FolderStore::default_folder() : folder) +
          ": the same command goes on from there";
 }
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "sim/replay/stage_store.hpp"
+#include "sim/replay/folder_store.hpp"
 
 namespace CLI {
 class App;
@@ -21,7 +21,7 @@ struct CacheOptions {
   /// --cache and --cache-limit. The object outlives the command.
   void add_to(CLI::App& command);
   /// Nothing, where none is wanted.
-  [[nodiscard]] std::optional<StageStore> open() const;
+  [[nodiscard]] std::optional<FolderStore> open() const;
   [[nodiscard]] std::int64_t limit_bytes() const;
   /// What an interrupt leaves, and how to go on.
   [[nodiscard]] std::string left_by_interrupt() const;

@@ -19,9 +19,9 @@
 #include "base/size.hpp"
 #include "policies/adapters/adapt.hpp"
 #include "sim/replay/experiment.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
-#include "sim/replay/stage_store.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -187,7 +187,7 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
   double seconds = 0;
   for (std::size_t i = 0; i < costs.size(); ++i) {
     text << "  stage " << std::left << std::setw(9) << kStages[i] << std::right << std::setw(7)
-         << costs[i].outputs << " different, " << std::setw(7) << costs[i].outputs - costs[i].kept
+         << costs[i].outputs << " different, " << std::setw(7) << costs[i].outputs - costs[i].stored
          << " to compute, about " << seconds_text(costs[i].seconds) << '\n';
     seconds += costs[i].seconds;
   }
@@ -223,12 +223,12 @@ void run_sweep(const RunOptions& options) {
   warn_of_own_text(experiment);
   check_timeline_folder(options);
   if (!options.out.empty()) ResultFolder::check_free(options.out);
-  std::optional<StageStore> store = options.cache.open();
+  std::optional<FolderStore> store = options.cache.open();
   ReplayOptions replay_options;
   replay_options.show_progress = !options.quiet;
   replay_options.shard = shard;
   replay_options.memory_bytes = memory_of(options.memory);
-  replay_options.store = store ? &*store : nullptr;
+  if (store) replay_options.store = *store;
   ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
     return cell_line(cell, number, experiment.cells.size());

@@ -17,8 +17,8 @@
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
 #include "base/size.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "sim/replay/results.hpp"
-#include "sim/replay/stage_store.hpp"
 #include "sim/replay/trace_hash.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/kvswap_solver.hpp"
@@ -87,12 +87,12 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  [[nodiscard]] StageStore& get() { return *store_; }
+  [[nodiscard]] FolderStore& get() { return *store_; }
   /// "" where it is the user's.
   [[nodiscard]] const fs::path& temporary_folder() const { return folder_; }
 
  private:
-  std::optional<StageStore> store_;
+  std::optional<FolderStore> store_;
   fs::path folder_;
 };
 
@@ -119,7 +119,7 @@ class KvSwapRun {
       parallel_for(std::ssize(cells_), threads_, [&](std::int64_t index) {
         const auto at = static_cast<std::size_t>(index);
         const Cell& cell = cells_[at];
-        const Evaluator evaluator(experiment_, cell, &store.get());
+        const Evaluator evaluator(experiment_, cell, store.get());
         solved[at] = solve_kvswap(problem_, cell.batch, context_of(cell),
                                   [&](const KvSwapSetting& setting, std::int64_t, std::int64_t) {
                                     return measure(evaluator, setting);
@@ -127,7 +127,7 @@ class KvSwapRun {
         progress.advance();
       });
     }
-    const std::string trace_sha256 = trace_hash(experiment_.traces.front(), &store.get());
+    const std::string trace_sha256 = trace_hash(experiment_.traces.front(), store.get());
     interrupt.reset();  // the folder of results has its own
     write(solved, trace_sha256);
   }

@@ -11,8 +11,8 @@
 #include "base/output_file.hpp"
 #include "base/progress.hpp"
 #include "base/size.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "sim/replay/results.hpp"
-#include "sim/replay/stage_store.hpp"
 #include "sim/replay/trace_hash.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "tools/kvreplay/interrupt_cleanup.hpp"
@@ -152,7 +152,7 @@ class SearchRun {
     return options_.system == kAny ? "" : fs::path(options_.system).stem().string();
   }
 
-  [[nodiscard]] StageStore* store() { return store_ ? &*store_ : nullptr; }
+  [[nodiscard]] StageStore& store() { return store_ ? *store_ : StageStore::none(); }
 
   Tuning searched() {
     const Evaluator evaluator(experiment_, cell_, store());
@@ -350,7 +350,7 @@ class SearchRun {
   const TraceReader trace_;
   const SearchSpace space_;
   const std::vector<std::string> validation_traces_;
-  std::optional<StageStore> store_;
+  std::optional<FolderStore> store_;
   std::vector<std::pair<std::string, Composition>> references_;
 };
 

@@ -16,6 +16,7 @@ namespace kvreplay {
 class Grouping {
  public:
   static constexpr std::string_view kRole = "grouping";
+  static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
     std::uint64_t seed = 0;  ///< of this stream alone

@@ -21,6 +21,8 @@ class TokenFeatureSource;
 class Precision {
  public:
   static constexpr std::string_view kRole = "precision";
+  static constexpr Stage kStage = Stage::kDecide;
+  static constexpr std::string_view kDefaultPart = "fp16";
   struct Context {
     StreamShape shape;
     std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond

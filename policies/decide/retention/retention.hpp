@@ -14,6 +14,8 @@ namespace kvreplay {
 class Retention {
  public:
   static constexpr std::string_view kRole = "retention";
+  static constexpr Stage kStage = Stage::kDecide;
+  static constexpr std::string_view kDefaultPart = "all";
   struct Context {
     StreamShape shape;
     std::int64_t prompt_tokens = 0;

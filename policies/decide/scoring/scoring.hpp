@@ -48,6 +48,7 @@ class AdapterSource {
 class Scoring {
  public:
   static constexpr std::string_view kRole = "scoring";
+  static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
     const AdapterSource* adapters = nullptr;  ///< null where none are to be had

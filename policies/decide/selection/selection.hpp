@@ -32,6 +32,7 @@ struct RowSelection {
 class Selection {
  public:
   static constexpr std::string_view kRole = "selection";
+  static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
     std::int64_t sink_tokens = 0;  ///< always kept beside what is selected

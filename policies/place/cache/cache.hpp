@@ -35,6 +35,7 @@ struct Access {
 class Cache {
  public:
   static constexpr std::string_view kRole = "cache";
+  static constexpr Stage kStage = Stage::kPlace;
   struct Context {
     std::int64_t streams = 1;
     std::int64_t entry_bytes = 0;  ///< of one entry of one stream in format 0

@@ -24,6 +24,7 @@ struct LayoutTraffic {
 class Layout {
  public:
   static constexpr std::string_view kRole = "layout";
+  static constexpr Stage kStage = Stage::kPlace;
   struct Context {
     std::int64_t streams = 1;
     std::int64_t entry_bytes = 0;  ///< of one entry of one stream in the largest of its formats

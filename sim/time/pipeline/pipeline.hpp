@@ -20,6 +20,7 @@ namespace kvreplay {
 class Pipeline {
  public:
   static constexpr std::string_view kRole = "pipeline";
+  static constexpr Stage kStage = Stage::kTime;
   struct Context {};
 
   virtual ~Pipeline() = default;

@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "base/build_info.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "sim/replay/results.hpp"
-#include "sim/replay/stage_store.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -140,41 +140,43 @@ class SweepTest : public ReplayTest {
     sets.insert(sets.end(), more.begin(), more.end());
     return load(sets);
   }
-  [[nodiscard]] StageStore store() const { return StageStore(folder_.file("cache"), 1 << 30); }
+  [[nodiscard]] FolderStore open_store() const {
+    return FolderStore(folder_.file("cache"), 1 << 30);
+  }
 
   static std::string text_of(const ReplayResult& result) {
     return results_csv(result.cells) + quality_csv(result.layers);
   }
-  static ReplayResult with(const Experiment& experiment, StageStore& store) {
-    return replay(experiment, {.store = &store});
+  static ReplayResult with(const Experiment& experiment, FolderStore& store) {
+    return replay(experiment, {.store = store});
   }
 };
 
 TEST_F(SweepTest, MemoisedOrNotTheSameBytes) {
   const Experiment experiment = sweep();
   const std::string expected = text_of(replay(experiment));
-  StageStore kept = store();
-  EXPECT_EQ(text_of(with(experiment, kept)), expected);
-  EXPECT_EQ(kept.problem(), "");
-  EXPECT_EQ(text_of(with(experiment, kept)), expected) << "everything was there";
+  FolderStore store = open_store();
+  EXPECT_EQ(text_of(with(experiment, store)), expected);
+  EXPECT_EQ(store.problem(), "");
+  EXPECT_EQ(text_of(with(experiment, store)), expected) << "everything was there";
   for (const char* removed : {"decide", "place", "time", "quality"}) {
-    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / removed);
-    EXPECT_EQ(text_of(with(experiment, kept)), expected) << "without " << removed;
+    std::filesystem::remove_all(std::filesystem::path(store.folder()) / removed);
+    EXPECT_EQ(text_of(with(experiment, store)), expected) << "without " << removed;
   }
   for (const auto& [first, second] :
        {std::pair("time", "place"), std::pair("time", "decide"), std::pair("quality", "decide")}) {
-    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / first);
-    std::filesystem::remove_all(std::filesystem::path(kept.folder()) / second);
-    EXPECT_EQ(text_of(with(experiment, kept)), expected) << first << " and " << second;
+    std::filesystem::remove_all(std::filesystem::path(store.folder()) / first);
+    std::filesystem::remove_all(std::filesystem::path(store.folder()) / second);
+    EXPECT_EQ(text_of(with(experiment, store)), expected) << first << " and " << second;
   }
 }
 
 TEST_F(SweepTest, DamagedEntriesAreMadeAgain) {
   const Experiment experiment = sweep();
-  StageStore kept = store();
-  const std::string expected = text_of(with(experiment, kept));
+  FolderStore store = open_store();
+  const std::string expected = text_of(with(experiment, store));
   std::size_t number = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(kept.folder())) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(store.folder())) {
     if (!entry.is_regular_file() || entry.file_size() == 0) continue;
     const auto size = entry.file_size();
     switch (number++ % 4) {
@@ -192,8 +194,8 @@ TEST_F(SweepTest, DamagedEntriesAreMadeAgain) {
     }
   }
   ASSERT_GT(number, 20U);
-  EXPECT_EQ(text_of(with(experiment, kept)), expected);
-  EXPECT_EQ(Replay(experiment, {.store = &kept}).finished_cells(), experiment.cells.size());
+  EXPECT_EQ(text_of(with(experiment, store)), expected);
+  EXPECT_EQ(Replay(experiment, {.store = store}).finished_cells(), experiment.cells.size());
 }
 
 TEST_F(SweepTest, OutputsAreSharedAsFarAsTheyCanBe) {
@@ -207,46 +209,47 @@ TEST_F(SweepTest, OutputsAreSharedAsFarAsTheyCanBe) {
   EXPECT_EQ(costs[2].outputs, 2 * 3 * 4 * 2);
   EXPECT_EQ(cold.cells(), 2U * 3 * 4 * 2);
   for (const StageCost& cost : costs) {
-    EXPECT_EQ(cost.kept, 0);
+    EXPECT_EQ(cost.stored, 0);
     EXPECT_GT(cost.seconds, 0);
   }
-  StageStore kept = store();
-  with(sweep({"device=emmc51"}), kept);
-  const Replay warm(experiment, {.store = &kept});
+  FolderStore store = open_store();
+  with(sweep({"device=emmc51"}), store);
+  const Replay warm(experiment, {.store = store});
   EXPECT_EQ(warm.finished_cells(), warm.cells() / 2);
-  EXPECT_EQ(warm.costs()[0].kept, warm.costs()[0].outputs);
-  EXPECT_EQ(warm.costs()[1].kept, warm.costs()[1].outputs);
-  EXPECT_EQ(warm.costs()[2].kept, warm.costs()[2].outputs / 2);
+  EXPECT_EQ(warm.costs()[0].stored, warm.costs()[0].outputs);
+  EXPECT_EQ(warm.costs()[1].stored, warm.costs()[1].outputs);
+  EXPECT_EQ(warm.costs()[2].stored, warm.costs()[2].outputs / 2);
 }
 
 TEST_F(SweepTest, AKeyChangesWithAllThatItDependsOn) {
-  StageStore kept = store();
-  with(sweep(), kept);
-  const auto kept_of = [&](const Experiment& experiment) {
+  FolderStore store = open_store();
+  with(sweep(), store);
+  const auto stored_of = [&](const Experiment& experiment) {
     std::array<bool, 3> all{};
-    const Replay replay(experiment, {.store = &kept});
+    const Replay replay(experiment, {.store = store});
     for (std::size_t i = 0; i < 3; ++i) {
-      all[i] = replay.costs()[i].kept == replay.costs()[i].outputs;
+      all[i] = replay.costs()[i].stored == replay.costs()[i].outputs;
     }
     return all;
   };
   using testing::ElementsAre;
-  EXPECT_THAT(kept_of(sweep()), ElementsAre(true, true, true));
-  EXPECT_THAT(kept_of(sweep({"seed=2"})), ElementsAre(false, false, false));
-  EXPECT_THAT(kept_of(sweep({"steps=11"})), ElementsAre(false, false, false));
-  EXPECT_THAT(kept_of(sweep({"system.selection.budget_tokens=80"})),
+  EXPECT_THAT(stored_of(sweep()), ElementsAre(true, true, true));
+  EXPECT_THAT(stored_of(sweep({"seed=2"})), ElementsAre(false, false, false));
+  EXPECT_THAT(stored_of(sweep({"steps=11"})), ElementsAre(false, false, false));
+  EXPECT_THAT(stored_of(sweep({"system.selection.budget_tokens=80"})),
               ElementsAre(false, false, false));
-  EXPECT_THAT(kept_of(sweep({"system.cache.capacity_groups=9"})), ElementsAre(true, false, false));
-  EXPECT_THAT(kept_of(sweep({"system.layout.part=sequence"})), ElementsAre(true, false, false));
-  EXPECT_THAT(kept_of(sweep({"model=qwen2.5-1.5b"})), ElementsAre(true, false, false));
+  EXPECT_THAT(stored_of(sweep({"system.cache.capacity_groups=9"})),
+              ElementsAre(true, false, false));
+  EXPECT_THAT(stored_of(sweep({"system.layout.part=sequence"})), ElementsAre(true, false, false));
+  EXPECT_THAT(stored_of(sweep({"model=qwen2.5-1.5b"})), ElementsAre(true, false, false));
   for (const char* set :
        {"timed_steps=3", "warm_up_steps=3", "batch=2", "device=nvme_jetson", "device.queue_depth=2",
         "platform=oneplus12", "model.weight_bits=5", "platform.layer_overhead_us=1"}) {
-    EXPECT_THAT(kept_of(sweep({set})), ElementsAre(true, true, false)) << set;
+    EXPECT_THAT(stored_of(sweep({set})), ElementsAre(true, true, false)) << set;
   }
   // Another content under the name of the trace.
   write_synthetic_trace(folder_.file("a.kvtrace.h5"), {.seed = 9});
-  EXPECT_THAT(kept_of(sweep()), ElementsAre(false, false, false));
+  EXPECT_THAT(stored_of(sweep()), ElementsAre(false, false, false));
 }
 
 TEST_F(SweepTest, LittleMemoryOrMuchTheSameBytes) {
@@ -264,10 +267,10 @@ TEST_F(SweepTest, ShardsMakeUpTheWhole) {
        {std::size_t{1}, std::size_t{2}, std::size_t{5}, std::size_t{70}}) {
     std::vector<std::string> folders;
     std::size_t cells = 0;
-    StageStore kept = store();
+    FolderStore store = open_store();
     for (std::size_t index = count; index > 0; --index) {
       const Shard shard{index, count};
-      const ReplayResult part = replay(experiment, {.store = &kept, .shard = shard});
+      const ReplayResult part = replay(experiment, {.store = store, .shard = shard});
       cells += part.cells.size();
       folders.push_back(folder_.file(std::to_string(index) + "-of-" + std::to_string(count)));
       write_results(folders.back(), experiment, part);

@@ -1,5 +1,3 @@
-#include "sim/replay/stage_values.hpp"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -7,8 +5,11 @@
 
 #include "base/build_info.hpp"
 #include "policies/decide/decide.hpp"
+#include "policies/decide/layer_means.hpp"
+#include "policies/place/io_plan_bytes.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/stage_keys.hpp"
+#include "sim/time/timing_bytes.hpp"
 #include "tests/sim/sim_specs.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"

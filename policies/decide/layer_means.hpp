@@ -6,8 +6,6 @@
 #include <vector>
 
 #include "policies/decide/log/access_log.hpp"
-#include "policies/place/place.hpp"
-#include "sim/time/time_plan.hpp"
 
 namespace kvreplay {
 
@@ -32,16 +30,8 @@ struct LayerMeans {
 /// The mean over layers; the dense ones count only where there is no other.
 [[nodiscard]] QualityMeans system_means(const std::vector<LayerMeans>& layers);
 
-/// The outputs of the stages as bytes, and back: what comes back is equal in every bit.
-[[nodiscard]] std::string to_bytes(const IoPlan& plan);
-[[nodiscard]] std::string to_bytes(const Timing& timing);
+/// As bytes, and back: what comes back is equal in every bit.
 [[nodiscard]] std::string to_bytes(const std::vector<LayerMeans>& layers);
-[[nodiscard]] IoPlan plan_from(std::string_view bytes);
-[[nodiscard]] Timing timing_from(std::string_view bytes);
 [[nodiscard]] std::vector<LayerMeans> layer_means_from(std::string_view bytes);
-
-/// What they take in memory.
-[[nodiscard]] std::int64_t memory_bytes(const AccessLog& log);
-[[nodiscard]] std::int64_t memory_bytes(const IoPlan& plan);
 
 }  // namespace kvreplay

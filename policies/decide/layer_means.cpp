@@ -1,0 +1,87 @@
+#include "policies/decide/layer_means.hpp"
+
+#include <algorithm>
+
+#include "base/packed.hpp"
+
+namespace kvreplay {
+namespace {
+
+double mean(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value);
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+template <typename Means, typename Visit>
+void for_means(Means& means, Visit&& visit) {
+  auto& [recall, mass, best_mass, error, tokens] = means;
+  visit_all(visit, recall, mass, best_mass, error, tokens);
+}
+
+}  // namespace
+
+std::vector<LayerMeans> layer_means(const AccessLog& log) {
+  std::vector<LayerMeans> layers;
+  for (const LayerLog& layer : log.layers) {
+    LayerMeans& made = layers.emplace_back();
+    made.layer = layer.layer;
+    made.dense = layer.dense;
+    made.means.recall = mean(layer.quality.recall);
+    made.means.attention_mass = mean(layer.quality.attention_mass);
+    made.means.best_attention_mass = mean(layer.quality.best_attention_mass);
+    made.means.output_error = mean(layer.quality.output_error);
+    double attended = 0;
+    std::size_t count = 0;
+    for (const StreamLog& stream : layer.streams) {
+      for (const std::int32_t tokens : stream.attended_count) attended += tokens;
+      count += stream.attended_count.size();
+    }
+    made.means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
+  }
+  return layers;
+}
+
+/// Every layer has the same number of steps and query heads, so the mean of means is the mean.
+QualityMeans system_means(const std::vector<LayerMeans>& layers) {
+  QualityMeans sum;
+  double count = 0;
+  const bool all_dense = std::all_of(layers.begin(), layers.end(),
+                                     [](const LayerMeans& layer) { return layer.dense; });
+  for (const LayerMeans& layer : layers) {
+    if (layer.dense && !all_dense) continue;
+    sum.recall += layer.means.recall;
+    sum.attention_mass += layer.means.attention_mass;
+    sum.best_attention_mass += layer.means.best_attention_mass;
+    sum.output_error += layer.means.output_error;
+    sum.attended_tokens += layer.means.attended_tokens;
+    count += 1;
+  }
+  for_means(sum, [&](double& value) { value /= count; });
+  return sum;
+}
+
+std::string to_bytes(const std::vector<LayerMeans>& layers) {
+  PackedWriter write;
+  write(std::ssize(layers));
+  for (const LayerMeans& layer : layers) {
+    write(layer.layer);
+    write(layer.dense);
+    for_means(layer.means, write);
+  }
+  return write.bytes();
+}
+
+std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
+  PackedReader read(bytes);
+  std::vector<LayerMeans> layers(read.count());
+  for (LayerMeans& layer : layers) {
+    read(layer.layer);
+    read(layer.dense);
+    for_means(layer.means, read);
+  }
+  read.check_end();
+  return layers;
+}
+
+}  // namespace kvreplay

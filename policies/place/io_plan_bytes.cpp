@@ -1,0 +1,125 @@
+#include "policies/place/io_plan_bytes.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/packed.hpp"
+
+namespace kvreplay {
+namespace {
+
+template <typename Layer, typename Visit>
+void for_layer_plan(Layer& layer, Visit&& visit) {
+  auto& [recorded_layer, dense, read_begin, reads, write_begin, writes, cache_read_begin,
+         cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, asked_bytes,
+         hit_bytes, missed_bytes, best_hit_bytes, asked_groups, hit_groups, moved_bytes,
+         attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
+         fetched_bytes, entries_bytes] = layer;
+  visit_all(visit, recorded_layer, dense, read_begin, reads, write_begin, writes, cache_read_begin,
+            cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, asked_bytes,
+            hit_bytes, missed_bytes, best_hit_bytes, asked_groups, hit_groups, moved_bytes,
+            attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
+            fetched_bytes, entries_bytes);
+}
+
+/// Without its layers.
+template <typename Plan, typename Visit>
+void for_plan(Plan& plan, Visit&& visit) {
+  auto& [system, shape, prompt_tokens, steps, layers] = plan;
+  auto& [model_layers, query_heads, kv_heads, head_dim] = shape;
+  visit_all(visit, system, model_layers, query_heads, kv_heads, head_dim, prompt_tokens, steps);
+}
+
+/// The largest number that divides every offset and size: mostly the bytes of an entry or a page,
+/// in which they then are small numbers.
+std::uint64_t unit_of(const std::vector<Extent>& extents) {
+  std::uint64_t unit = 0;
+  for (const Extent& extent : extents) {
+    unit = std::gcd(std::gcd(unit, extent.offset), extent.bytes);
+    if (unit == 1) break;
+  }
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+/// An extent as its distance from the end of the one before, and its size, in units.
+void write_extents(PackedWriter& write, const std::vector<Extent>& extents) {
+  const std::uint64_t unit = unit_of(extents);
+  write(std::ssize(extents));
+  write(unit);
+  std::uint64_t end = 0;
+  for (const Extent& extent : extents) {
+    write(static_cast<std::int64_t>(extent.offset / unit - end / unit));
+    write(extent.bytes / unit);
+    end = extent.end();
+  }
+}
+
+void read_extents(PackedReader& read, std::vector<Extent>& extents) {
+  const std::size_t count = read.count();
+  std::uint64_t unit = 0;
+  read(unit);
+  extents.resize(count);
+  std::uint64_t end = 0;
+  for (Extent& extent : extents) {
+    std::int64_t distance = 0;
+    read(distance);
+    read(extent.bytes);
+    extent.offset = end + static_cast<std::uint64_t>(distance) * unit;
+    extent.bytes *= unit;
+    end = extent.end();
+  }
+}
+
+struct PlanWriter {
+  PackedWriter& write;
+  void operator()(const auto& value) { write(value); }
+  void operator()(const std::vector<Extent>& extents) { write_extents(write, extents); }
+};
+
+struct PlanReader {
+  PackedReader& read;
+  void operator()(auto& value) { read(value); }
+  void operator()(std::vector<Extent>& extents) { read_extents(read, extents); }
+};
+
+template <typename T>
+std::int64_t bytes_of(const std::vector<T>& values) {
+  return static_cast<std::int64_t>(values.size() * sizeof(T));
+}
+
+struct ByteCounter {
+  std::int64_t bytes = 0;
+  template <typename T>
+  void operator()(const std::vector<T>& values) {
+    bytes += bytes_of(values);
+  }
+  void operator()(const auto&) {}
+};
+
+}  // namespace
+
+std::string to_bytes(const IoPlan& plan) {
+  PackedWriter write;
+  for_plan(plan, write);
+  write(std::ssize(plan.layers));
+  for (const LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanWriter{write});
+  return write.bytes();
+}
+
+IoPlan plan_from(std::string_view bytes) {
+  PackedReader read(bytes);
+  IoPlan plan;
+  for_plan(plan, read);
+  plan.layers.resize(read.count());
+  for (LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanReader{read});
+  read.check_end();
+  return plan;
+}
+
+std::int64_t memory_bytes(const IoPlan& plan) {
+  ByteCounter counter;
+  for (const LayerPlan& layer : plan.layers) for_layer_plan(layer, counter);
+  return counter.bytes;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,114 @@
+#include "sim/replay/decided_logs.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.hpp"
+#include "policies/decide/decide.hpp"
+#include "sim/replay/stage_keys.hpp"
+
+namespace kvreplay {
+
+struct DecidedLogs::Held {
+  std::mutex mutex;
+  std::shared_ptr<const AccessLog> log;
+  std::map<std::array<std::int64_t, 3>, OracleBounds> bounds;  ///< by shape
+};
+
+DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
+    : context_(context), record_tokens_(record_tokens) {
+  for (std::size_t i = 0; i < context.graph.decisions().size(); ++i) {
+    held_.push_back(std::make_unique<Held>());
+  }
+}
+
+DecidedLogs::~DecidedLogs() = default;
+
+std::int64_t DecidedLogs::most_bytes(std::size_t decision) const {
+  const DecisionNode& node = context_.graph.decisions()[decision];
+  const TraceInfo& info = context_.traces[node.trace].reader.info();
+  const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;
+  return rows * (info.prompt_tokens + node.steps) * (record_tokens_ ? 8 : 4);
+}
+
+void DecidedLogs::decide(std::vector<std::size_t> decisions) {
+  if (decisions.empty()) return;
+  std::vector<std::string> keys;
+  keys.reserve(decisions.size());
+  for (const std::size_t i : decisions) keys.push_back(context_.graph.decisions()[i].key);
+  const std::unique_ptr<StageStore::Lock> lock = context_.store.lock(keys);
+  std::erase_if(decisions, [&](std::size_t i) {
+    return context_.store.find(kind::kLog, context_.graph.decisions()[i].key).has_value();
+  });
+  decide_together(decisions);
+}
+
+void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
+  if (decisions.empty()) return;
+  const std::lock_guard guard(decide_mutex_);
+  const DecisionNode& first = context_.graph.decisions()[decisions.front()];
+  const ReplayTrace& trace = context_.traces[first.trace];
+  std::vector<NamedDecideSpec> specs;
+  double units = 0;
+  for (const std::size_t i : decisions) {
+    const SystemSpec& system = context_.experiment.systems[context_.graph.decisions()[i].system];
+    specs.push_back({system.name, system.decide});
+    units += context_.estimate.units(Stage::kDecide, i);
+  }
+  const auto layer_steps =
+      static_cast<double>(std::ssize(trace.reader.info().recorded_layers) * first.steps);
+  context_.begin_stage("decide", first.trace,
+                       context_.estimate.nanoseconds(Stage::kDecide, units) / layer_steps);
+  DecideOptions options;
+  options.seed = first.seed;
+  options.threads = context_.threads;
+  options.max_steps = first.steps;
+  options.record_tokens = record_tokens_;
+  options.progress = context_.progress;
+  const Stopwatch watch;
+  std::vector<AccessLog> logs = kvreplay::decide(trace.reader, specs, options);
+  context_.estimate.measured(Stage::kDecide, units, watch.nanoseconds() * context_.threads);
+  for (std::size_t i = 0; i < decisions.size(); ++i) {
+    if (logs[i].trace_hash != trace.sha256) {
+      throw UserError({trace.reader.file(), ""},
+                      "is not the file that it was when its hash was taken",
+                      "a trace that stays as it is");
+    }
+    context_.store.put_file(kind::kLog, context_.graph.decisions()[decisions[i]].key,
+                            [&](const std::string& path) { write_access_log(logs[i], path); });
+    held_[decisions[i]]->log = std::make_shared<const AccessLog>(std::move(logs[i]));
+  }
+}
+
+std::shared_ptr<const AccessLog> DecidedLogs::get(std::size_t decision) {
+  Held& held = *held_[decision];
+  const std::lock_guard guard(held.mutex);
+  if (held.log == nullptr) held.log = stored_log(decision);
+  if (held.log == nullptr) decide_together(std::span(&decision, 1));
+  return held.log;
+}
+
+std::shared_ptr<const AccessLog> DecidedLogs::stored_log(std::size_t decision) const {
+  const std::optional<std::string> file =
+      context_.store.find(kind::kLog, context_.graph.decisions()[decision].key);
+  if (!file) return nullptr;
+  try {
+    return std::make_shared<const AccessLog>(read_access_log(*file));
+  } catch (const UserError&) {
+    return nullptr;  // another process has evicted it since
+  }
+}
+
+OracleBounds& DecidedLogs::bounds(std::size_t decision, const KvShape& shape) {
+  Held& held = *held_[decision];
+  const std::lock_guard guard(held.mutex);
+  return held.bounds[{shape.query_heads, shape.kv_heads, shape.head_dim}];
+}
+
+void DecidedLogs::release(std::size_t decision) {
+  held_[decision]->log.reset();
+  held_[decision]->bounds.clear();
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "policies/decide/log/access_log.hpp"
+#include "policies/place/place.hpp"
+#include "sim/replay/stage_context.hpp"
+
+namespace kvreplay {
+
+/// Runs stage 1: the access logs of a graph's decisions, which are decided together, or found in
+/// the store. A log stays in memory until it is released. get() and bounds() are thread-safe.
+class DecidedLogs {
+ public:
+  DecidedLogs(const StageContext& context, bool record_tokens);
+  ~DecidedLogs();
+  DecidedLogs(const DecidedLogs&) = delete;
+  DecidedLogs& operator=(const DecidedLogs&) = delete;
+
+  /// What a log takes in memory, at most: each query head's row of every step may pick every token
+  /// as a group of its own, and attend to it.
+  [[nodiscard]] std::int64_t most_bytes(std::size_t decision) const;
+
+  /// Decides them, all of one LockstepGroup. Another process may be at the same work: whoever comes
+  /// second waits, and finds it done.
+  void decide(std::vector<std::size_t> decisions);
+  /// The log: as it was decided or stored. Decided again where the store has lost it meanwhile.
+  [[nodiscard]] std::shared_ptr<const AccessLog> get(std::size_t decision);
+  /// What plans of the log share. They go when the log is released.
+  [[nodiscard]] OracleBounds& bounds(std::size_t decision, const KvShape& shape);
+  void release(std::size_t decision);
+
+ private:
+  struct Held;
+
+  void decide_together(std::span<const std::size_t> decisions);
+  [[nodiscard]] std::shared_ptr<const AccessLog> stored_log(std::size_t decision) const;
+
+  const StageContext& context_;
+  const bool record_tokens_;
+  std::vector<std::unique_ptr<Held>> held_;  ///< by decision
+  std::mutex decide_mutex_;                  ///< one at a time: each takes all threads
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/parameters.hpp"
+#include "policies/decide/layer_means.hpp"
+#include "sim/time/time_plan.hpp"
+#include "sim/time/timeline.hpp"
+
+namespace kvreplay {
+
+/// Of the experiment's swept keys: name and value; none where the key reaches nothing in the row.
+using RowSettings = std::vector<std::pair<std::string, std::optional<Value>>>;
+
+/// One recorded layer of one system: a row of quality.csv.
+struct LayerQuality {
+  std::string trace;
+  bool synthetic = false;  ///< the trace was generated, not recorded
+  std::string system;
+  RowSettings settings;  ///< those that stage 1 may depend on
+  std::int64_t layer = 0;
+  bool dense = false;
+  QualityMeans means;
+};
+
+/// One cell of the experiment: a row of results.csv.
+struct CellResult {
+  std::string trace;
+  bool synthetic = false;  ///< the trace was generated, not recorded
+  std::string system;
+  std::string model;
+  std::string platform;
+  std::string device;
+  std::int64_t batch = 1;
+  std::string projection;  ///< "none", or the recorded and the target shape
+  RowSettings settings;
+  std::int64_t platform_dram_bytes = 0;
+  Timing timing;
+  QualityMeans quality;
+};
+
+struct TraceHash {
+  std::string trace;   ///< as the rows name it
+  std::string sha256;  ///< of the file
+  bool synthetic = false;
+};
+
+struct ReplayResult {
+  std::vector<CellResult> cells;  ///< of the shard, in the experiment's order
+  std::vector<LayerQuality> layers;
+  std::vector<TraceHash> traces;
+
+  std::vector<CellTimeline> timelines;  ///< of the first cells: ReplayOptions::timeline_steps
+
+  // Where they belong in the whole experiment: cells[i] is the cell with number cell_numbers[i],
+  // and layers[i] belongs to the block of rows that the cell layer_blocks[i] is the first to need.
+  std::vector<std::size_t> cell_numbers;
+  std::vector<std::size_t> layer_blocks;
+};
+
+}  // namespace kvreplay

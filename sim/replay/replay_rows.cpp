@@ -1,0 +1,137 @@
+#include "sim/replay/replay_rows.hpp"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/decide/layer_means.hpp"
+
+namespace kvreplay {
+namespace {
+
+std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
+                       std::int64_t head_dim) {
+  return std::to_string(layers) + " layers " + std::to_string(query_heads) + "/" +
+         std::to_string(kv_heads) + "x" + std::to_string(head_dim);
+}
+
+/// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
+/// and the length of the sequence where it differs.
+std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
+  const std::int64_t recorded = std::ssize(trace.recorded_layers);
+  const std::string from = shape_text(recorded, trace.query_heads, trace.kv_heads, trace.head_dim);
+  const std::string to =
+      shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim);
+  std::string text = from == to ? "none" : from + " -> " + to;
+  if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
+  return text;
+}
+
+/// One line that tells a cell from the others.
+std::string cell_text(const CellResult& cell) {
+  std::string text = cell.system + " on " + cell.device + ", " + cell.model + ", " + cell.platform +
+                     ", batch " + std::to_string(cell.batch) + ", " + cell.trace;
+  if (cell.synthetic) text += " (SYNTHETIC)";
+  for (const auto& [name, value] : cell.settings) {
+    if (value) text += ", " + name + " = " + to_text(*value);
+  }
+  return text;
+}
+
+/// Whether stage 1 may depend on a swept key: "system.[NAME.]MEMBER.PARAMETER" when it reads the
+/// member.
+bool concerns_decide(const std::string& key) {
+  if (key == "case" || key == "experiment.seed" || key == "experiment.steps") return true;
+  if (!key.starts_with("system.")) return false;
+  const std::size_t parameter = key.rfind('.');
+  const std::size_t member = key.rfind('.', parameter - 1) + 1;
+  return SystemSpec::stage_of(key.substr(member, parameter - member)) == Stage::kDecide;
+}
+
+RowSettings settings_of(const Experiment& experiment, const Cell& cell) {
+  RowSettings settings;
+  for (std::size_t i = 0; i < experiment.swept.size(); ++i) {
+    settings.emplace_back(experiment.swept[i], cell.settings[i]);
+  }
+  return settings;
+}
+
+RowSettings decide_settings(const Experiment& experiment, const Cell& cell) {
+  RowSettings settings = settings_of(experiment, cell);
+  std::erase_if(settings, [](const auto& named) { return !concerns_decide(named.first); });
+  return settings;
+}
+
+/// For each cell the first that has the same trace, system and settings of stage 1: rows of
+/// quality.csv belong to that one.
+std::vector<std::size_t> blocks_of(const Experiment& experiment) {
+  std::vector<std::size_t> blocks;
+  std::map<std::string, std::size_t> first;
+  for (const Cell& cell : experiment.cells) {
+    std::string identity = std::to_string(cell.trace) + '\n' + experiment.systems[cell.system].name;
+    for (const auto& [key, value] : decide_settings(experiment, cell)) {
+      identity += '\n' + (value ? to_text(*value) : "-");
+    }
+    blocks.push_back(first.try_emplace(identity, blocks.size()).first->second);
+  }
+  return blocks;
+}
+
+}  // namespace
+
+ReplayRows::ReplayRows(const Experiment& experiment, std::span<const ReplayTrace> traces,
+                       const StageGraph& graph, const StageOutputs& outputs)
+    : experiment_(experiment), traces_(traces), graph_(graph), outputs_(outputs) {}
+
+CellResult ReplayRows::cell(std::size_t number) const {
+  const Cell& cell = experiment_.cells[number];
+  const ReplayTrace& trace = traces_[cell.trace];
+  const ModelSpec& model = experiment_.models[cell.model];
+  const PlatformSpec& platform = experiment_.platforms[cell.platform];
+  CellResult row;
+  row.trace = trace.name;
+  row.synthetic = trace.reader.synthetic();
+  row.system = experiment_.systems[cell.system].name;
+  row.model = model.name;
+  row.platform = platform.name;
+  row.device = experiment_.devices[cell.device].name;
+  row.batch = cell.batch;
+  row.projection = projection_text(trace.reader.info(), model);
+  row.settings = settings_of(experiment_, cell);
+  row.platform_dram_bytes = platform.dram_bytes;
+  row.timing = *outputs_.timings[graph_.timing_of(number)].value;
+  row.quality = system_means(outputs_.decisions[graph_.decision_of(number)].means);
+  return row;
+}
+
+ReplayResult ReplayRows::all() const {
+  ReplayResult result;
+  for (const ReplayTrace& trace : traces_) {
+    result.traces.push_back({trace.name, trace.sha256, trace.reader.synthetic()});
+  }
+  const std::vector<std::size_t> blocks = blocks_of(experiment_);
+  result.cell_numbers = graph_.cells();
+  std::map<std::size_t, std::size_t> cell_of_block;
+  for (const std::size_t number : graph_.cells()) {
+    result.cells.push_back(cell(number));
+    cell_of_block.try_emplace(blocks[number], number);
+  }
+  for (std::size_t i = 0; i < outputs_.shown_cells(); ++i) {
+    const std::size_t timing = graph_.timing_of(graph_.cells()[i]);
+    result.timelines.push_back({cell_text(result.cells[i]), *outputs_.timings[timing].timeline});
+  }
+  for (const auto& [block, number] : cell_of_block) {
+    const Cell& cell = experiment_.cells[number];
+    const RowSettings settings = decide_settings(experiment_, cell);
+    for (const LayerMeans& layer : outputs_.decisions[graph_.decision_of(number)].means) {
+      result.layers.push_back({traces_[cell.trace].name, traces_[cell.trace].reader.synthetic(),
+                               experiment_.systems[cell.system].name, settings, layer.layer,
+                               layer.dense, layer.means});
+      result.layer_blocks.push_back(block);
+    }
+  }
+  return result;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/stage.hpp"
+
+namespace kvreplay {
+
+class StageGraph;
+class StageOutputs;
+class StageStore;
+struct Experiment;
+struct ReplayTrace;
+
+/// What a replay will compute of one stage.
+struct StageCost {
+  std::int64_t outputs = 0;  ///< different ones that the cells need
+  std::int64_t stored = 0;   ///< already stored, or needed only by finished cells
+  double seconds = 0;        ///< for the others: an estimate
+};
+
+/// How much work an output takes, and how long: by a rate of each stage, which is measured as the
+/// replay goes.
+class StageEstimate {
+ public:
+  /// The graph and the store outlive this object. The rates are those that the store's last replay
+  /// took, or else those of a server core.
+  StageEstimate(const Experiment& experiment, std::span<const ReplayTrace> traces,
+                const StageGraph& graph, StageStore& store);
+
+  [[nodiscard]] bool rates_measured() const { return rates_measured_; }  ///< they are the store's
+  /// Of a stage's output, by its number in the graph: units of work.
+  [[nodiscard]] double units(Stage stage, std::size_t output) const {
+    return units_[index_of(stage)][output];
+  }
+  /// Of one thread.
+  [[nodiscard]] double nanoseconds(Stage stage, double units) const {
+    return rates_[index_of(stage)] * units;
+  }
+  /// By stage, on so many threads that nothing else slows down.
+  [[nodiscard]] std::array<StageCost, kStageCount> costs(const StageOutputs& outputs,
+                                                         int threads) const;
+
+  /// Work done, and what it took.
+  void measured(Stage stage, double units, double thread_ns);
+  /// Gives the store the rates that were measured.
+  void remember();
+
+ private:
+  struct Meter {
+    double units = 0;
+    double thread_ns = 0;
+  };
+
+  const StageGraph& graph_;
+  StageStore& store_;
+  std::array<std::vector<double>, kStageCount> units_;  ///< by output
+  std::array<double, kStageCount> rates_;               ///< nanoseconds of one thread per unit
+  bool rates_measured_ = false;
+  std::array<Meter, kStageCount> meters_;
+};
+
+}  // namespace kvreplay

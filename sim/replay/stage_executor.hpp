@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/place/place.hpp"
+#include "sim/replay/decided_logs.hpp"
+#include "sim/replay/stage_context.hpp"
+#include "sim/replay/stage_outputs.hpp"
+
+namespace kvreplay {
+
+class Schedule;
+
+struct ExecutorOptions {
+  std::int64_t memory_bytes = 0;  ///< what logs and plans may take at once
+  std::string access_log_folder;  ///< as ReplayOptions has it
+  bool record_tokens = false;
+  Schedule* schedule = nullptr;  ///< receives what the timed steps do; of one timing
+  /// Told of each timing, by its number in the graph, as soon as it is known. From any thread.
+  std::function<void(std::size_t timing)> on_timing;
+};
+
+/// Computes the outputs of a graph's shard that are not known, within a bound of memory, and stores
+/// each as soon as it is known.
+class StageExecutor {
+ public:
+  /// `outputs` receives what is computed. It and the context outlive this object.
+  StageExecutor(const StageContext& context, StageOutputs& outputs, ExecutorOptions options);
+  void run();
+
+ private:
+  [[nodiscard]] std::vector<std::vector<std::size_t>> chunks() const;
+  void run_chunk(const std::vector<std::size_t>& chunk);
+  void write_logs(std::size_t decision);
+  void run_plans(const std::vector<std::size_t>& chunk);
+  std::int64_t run_window(std::span<const std::size_t> placements);
+  [[nodiscard]] std::vector<IoPlan> place_all(std::span<const std::size_t> placements);
+  void time_all(std::span<const std::size_t> placements, std::span<const IoPlan> plans);
+  [[nodiscard]] IoPlan plan_of(std::size_t placement, double& units);
+  void time(const IoPlan& plan, std::size_t timing);
+  void measured(Stage stage, const std::vector<double>& units, const Stopwatch& watch) const;
+
+  const StageContext& context_;
+  StageOutputs& outputs_;
+  const ExecutorOptions options_;
+  DecidedLogs logs_;
+  std::map<std::pair<std::size_t, std::string>, int> logs_written_;  ///< by trace and system
+  std::int64_t largest_plan_bytes_ = 0;
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,48 @@
+#include "sim/time/timing_bytes.hpp"
+
+#include "base/packed.hpp"
+
+namespace kvreplay {
+namespace {
+
+template <typename Step, typename Visit>
+void for_step(Step& step, Visit&& visit) {
+  auto& [latency, compute, exposed_io, busy_io, read_bytes, read_requests, write_bytes,
+         write_requests] = step;
+  visit_all(visit, latency, compute, exposed_io, busy_io, read_bytes, read_requests, write_bytes,
+            write_requests);
+}
+
+/// Without its steps.
+template <typename Numbers, typename Visit>
+void for_timing(Numbers& timing, Visit&& visit) {
+  auto& [steps, batch, asked, hit, missed, best_hit, least_read, flash_read, attended, prompt_write,
+         moved, region, live, dram, energy] = timing;
+  auto& [weights, cache, dense, index, buffered, landing] = dram;
+  auto& [compute_energy, dram_energy, flash_energy] = energy;
+  visit_all(visit, batch, asked, hit, missed, best_hit, least_read, flash_read, attended,
+            prompt_write, moved, region, live, weights, cache, dense, index, buffered, landing,
+            compute_energy, dram_energy, flash_energy);
+}
+
+}  // namespace
+
+std::string to_bytes(const Timing& timing) {
+  PackedWriter write;
+  for_timing(timing, write);
+  write(std::ssize(timing.steps));
+  for (const StepTiming& step : timing.steps) for_step(step, write);
+  return write.bytes();
+}
+
+Timing timing_from(std::string_view bytes) {
+  PackedReader read(bytes);
+  Timing timing;
+  for_timing(timing, read);
+  timing.steps.resize(read.count());
+  for (StepTiming& step : timing.steps) for_step(step, read);
+  read.check_end();
+  return timing;
+}
+
+}  // namespace kvreplay

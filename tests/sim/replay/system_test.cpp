@@ -1,0 +1,42 @@
+#include "sim/replay/system.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+
+namespace kvreplay {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(SystemStages, EveryMemberIsOfTheStageOfItsRole) {
+  const auto stage = SystemSpec::stage_of;
+  EXPECT_EQ(stage("stream"), Stage::kDecide);
+  EXPECT_EQ(stage("scoring"), Stage::kDecide);
+  EXPECT_EQ(stage("layout"), Stage::kPlace);
+  EXPECT_EQ(stage("pipeline"), Stage::kTime);
+  EXPECT_EQ(stage("device"), std::nullopt) << "no member of a system";
+  for (const std::string& role : SystemSpec::roles()) {
+    for (const auto& [name, part] : part_catalogue()) {
+      if (part.role != role) continue;
+      EXPECT_EQ(part.stage, stage(role)) << role;
+    }
+  }
+  EXPECT_THAT(SystemSpec::roles(), ElementsAre("grouping", "scoring", "selection", "precision",
+                                               "retention", "cache", "layout", "pipeline"));
+}
+
+TEST(SystemStages, EveryRoleButRealIoHasOne) {
+  for (const auto& [name, part] : part_catalogue()) {
+    if (part.role == "io_engine") {
+      EXPECT_EQ(part.stage, std::nullopt);
+    } else {
+      EXPECT_TRUE(part.stage.has_value() || part.role.starts_with("test ")) << part.role;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvreplay
