@@ -1,3 +1,5 @@
+// By hand: the standard's float16_t is of C++23.
+
 #pragma once
 
 #include <bit>

@@ -1,3 +1,5 @@
+// By hand: CBOR or MessagePack would store an array's integers whole, not as small differences.
+
 #pragma once
 
 #include <cstddef>

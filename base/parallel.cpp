@@ -1,12 +1,8 @@
+// By hand: std::execution gives GCC's library a dependency on TBB, and OpenMP loses exceptions.
+
 #include "base/parallel.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <limits>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 namespace kvreplay {
 
@@ -14,33 +10,70 @@ int processor_count() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-void parallel_for(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
-  std::atomic<std::int64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failure;
-  std::int64_t failed_index = std::numeric_limits<std::int64_t>::max();
+// It delegates so that the destructor joins the helpers there are when the system refuses another.
+WorkerPool::WorkerPool(int threads) : WorkerPool() {
+  for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { serve(); });
+}
 
-  const auto run = [&] {
-    for (std::int64_t i = next++; i < count; i = next++) {
-      try {
-        work(i);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (i < failed_index) {
-          failed_index = i;
-          failure = std::current_exception();
-        }
-        next = count;
-      }
+WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  started_.notify_all();
+  for (std::thread& helper : helpers_) helper.join();
+}
+
+void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = &work;
+    count_ = count;
+    next_ = 0;
+    failure_ = nullptr;
+    if (count > 1) {
+      busy_ = static_cast<int>(helpers_.size());
+      ++generation_;
     }
-  };
+  }
+  if (count > 1) started_.notify_all();
+  take_indices();
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return busy_ == 0; });
+  if (failure_) std::rethrow_exception(failure_);
+}
 
-  std::vector<std::jthread> others;
-  const std::int64_t helpers = std::min<std::int64_t>(count, threads) - 1;
-  for (std::int64_t i = 0; i < helpers; ++i) others.emplace_back(run);
-  run();
-  others.clear();
-  if (failure) std::rethrow_exception(failure);
+void WorkerPool::serve() {
+  std::uint64_t seen = 0;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    started_.wait(lock, [&] { return stop_ || generation_ != seen; });
+    if (stop_) return;
+    seen = generation_;
+    lock.unlock();
+    take_indices();
+    lock.lock();
+    if (--busy_ == 0) finished_.notify_one();
+  }
+}
+
+void WorkerPool::take_indices() {
+  for (std::int64_t i = next_++; i < count_; i = next_++) {
+    try {
+      (*work_)(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      if (!failure_ || i < failed_index_) {
+        failure_ = std::current_exception();
+        failed_index_ = i;
+      }
+      next_ = count_;
+    }
+  }
+}
+
+void parallel_for(std::int64_t count, int threads, const std::function<void(std::int64_t)>& work) {
+  WorkerPool(static_cast<int>(std::min<std::int64_t>(count, threads))).run(count, work);
 }
 
 }  // namespace kvreplay

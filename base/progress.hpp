@@ -1,3 +1,5 @@
+// By hand: silent while the work is short, and lines in place of a bar where there is no terminal.
+
 #pragma once
 
 #include <chrono>

@@ -1,3 +1,5 @@
+// By hand: no library that kvreplay links to has rank correlations.
+
 #pragma once
 
 #include <span>

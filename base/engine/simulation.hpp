@@ -1,3 +1,5 @@
+// By hand: a clock and a heap; SystemC or OMNeT++ would each bring a run time of its own.
+
 #pragma once
 
 #include <cstddef>

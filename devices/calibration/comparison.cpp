@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/parallel.hpp"
+#include "base/statistics.hpp"
 
 namespace kvreplay {
 namespace {
@@ -123,9 +124,7 @@ double median_error_percent(const std::vector<ComparedRow>& rows) {
   std::vector<double> errors;
   errors.reserve(rows.size());
   for (const ComparedRow& row : rows) errors.push_back(std::abs(row.error_percent()));
-  std::sort(errors.begin(), errors.end());
-  const std::size_t middle = errors.size() / 2;
-  return errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
+  return median(std::move(errors));
 }
 
 }  // namespace kvreplay

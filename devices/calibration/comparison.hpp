@@ -47,7 +47,7 @@ struct ComparedRow {
 [[nodiscard]] std::vector<ComparedRow> compare(const ConfigNode& preset, const MeasuredTable& table,
                                                int threads);
 
-/// Median of the absolute errors; of an even number, the mean of the middle two.
+/// Of the absolute errors.
 [[nodiscard]] double median_error_percent(const std::vector<ComparedRow>& rows);
 
 }  // namespace kvreplay

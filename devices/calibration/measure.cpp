@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/statistics.hpp"
 #include "devices/commands.hpp"
 
 namespace kvreplay {
@@ -109,15 +110,14 @@ class ClosedLoop final : public EventHandler {
     result.read_mean_us = reads_.mean_us();
     result.write_mean_us = writes_.mean_us();
     std::sort(latencies_.begin(), latencies_.end());
-    const auto percentile_us = [&](double percent) {
-      const double rank = std::ceil(percent / 100 * count);
-      return static_cast<double>(latencies_[static_cast<std::size_t>(rank) - 1]) * 1e-3;
+    const auto percentile_us = [&](double share) {
+      return static_cast<double>(percentile(latencies_, share)) * 1e-3;
     };
-    result.p50_us = percentile_us(50);
-    result.p90_us = percentile_us(90);
-    result.p99_us = percentile_us(99);
-    result.p999_us = percentile_us(99.9);
-    result.max_us = percentile_us(100);
+    result.p50_us = percentile_us(0.5);
+    result.p90_us = percentile_us(0.9);
+    result.p99_us = percentile_us(0.99);
+    result.p999_us = percentile_us(0.999);
+    result.max_us = percentile_us(1);
     result.counters = device_->counters();
     result.run_seconds = static_cast<double>(simulation_.now()) * 1e-9;
     result.events = simulation_.events_run();

@@ -11,6 +11,7 @@
 
 #include "base/memory.hpp"
 #include "base/random.hpp"
+#include "base/statistics.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/measuring_thread.hpp"
 
@@ -58,12 +59,6 @@ void summarise_point(ProbePoint& point, std::span<const IoCompletion> completion
   if (by_direction[0].empty() || by_direction[1].empty()) return;
   point.read_latency = summarise(std::move(by_direction[0]));
   point.write_latency = summarise(std::move(by_direction[1]));
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 /// With fewer requests than this, halves say little.
@@ -220,18 +215,16 @@ LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
   const auto count = static_cast<double>(latencies_ns.size());
   double sum = 0;
   for (const std::int64_t latency : latencies_ns) sum += static_cast<double>(latency);
-  // In tenths of a percent, because 0.999 * 1000 is more than 999 in binary.
-  const auto percentile_us = [&](std::size_t tenths) {
-    const std::size_t rank = (latencies_ns.size() * tenths + 999) / 1000;
-    return static_cast<double>(latencies_ns[rank - 1]) * 1e-3;
+  const auto percentile_us = [&](double share) {
+    return static_cast<double>(percentile(latencies_ns, share)) * 1e-3;
   };
   summary.mean_us = sum / count * 1e-3;
-  summary.p50_us = percentile_us(500);
-  summary.p90_us = percentile_us(900);
-  summary.p95_us = percentile_us(950);
-  summary.p99_us = percentile_us(990);
-  summary.p999_us = percentile_us(999);
-  summary.max_us = percentile_us(1000);
+  summary.p50_us = percentile_us(0.5);
+  summary.p90_us = percentile_us(0.9);
+  summary.p95_us = percentile_us(0.95);
+  summary.p99_us = percentile_us(0.99);
+  summary.p999_us = percentile_us(0.999);
+  summary.max_us = percentile_us(1);
   return summary;
 }
 

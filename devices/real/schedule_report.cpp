@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/statistics.hpp"
+
 namespace kvreplay {
 
 using Json = nlohmann::ordered_json;
@@ -20,14 +22,6 @@ std::string format(const char* pattern, const Values&... values) {
 
 double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
-}
-
-/// The smallest of the ascending values that at least so many tenths of a percent do not exceed.
-template <typename Value>
-Value percentile(const std::vector<Value>& ascending, std::size_t tenths) {
-  if (ascending.empty()) return Value{};
-  const std::size_t rank = (ascending.size() * tenths + 999) / 1000;
-  return ascending[std::max<std::size_t>(rank, 1) - 1];
 }
 
 Json latency_json(const LatencySummary& latency) {
@@ -121,8 +115,8 @@ ScheduleComparison::StepErrors ScheduleComparison::step_errors() const {
   std::vector<double> errors;
   for (std::size_t step = 0; step < steps_; ++step) errors.push_back(std::abs(error(step)));
   std::sort(errors.begin(), errors.end());
-  return {modelled_.seconds / std::max(1e-9, measured_.seconds) - 1, percentile(errors, 500),
-          percentile(errors, 900), errors.back()};
+  return {modelled_.seconds / std::max(1e-9, measured_.seconds) - 1, median(errors),
+          percentile(errors, 0.9), errors.back()};
 }
 
 std::string ScheduleComparison::steps_csv() const {
@@ -161,9 +155,10 @@ std::string ScheduleComparison::steps_csv() const {
 std::string ScheduleComparison::latencies_csv() const {
   std::string text = "percent,modelled_us,measured_us\n";
   for (std::size_t tenths = 1; tenths <= 1000 && !measured_.latencies_ns.empty(); ++tenths) {
+    const double share = static_cast<double>(tenths) / 1000;
     text += format("%.1f,%.3f,%.3f\n", static_cast<double>(tenths) / 10,
-                   static_cast<double>(percentile(modelled_.latencies_ns, tenths)) * 1e-3,
-                   static_cast<double>(percentile(measured_.latencies_ns, tenths)) * 1e-3);
+                   static_cast<double>(percentile(modelled_.latencies_ns, share)) * 1e-3,
+                   static_cast<double>(percentile(measured_.latencies_ns, share)) * 1e-3);
   }
   return text;
 }

@@ -1,3 +1,5 @@
+// By hand: popen(3) has one direction and no time limit.
+
 #pragma once
 
 #include <sys/types.h>

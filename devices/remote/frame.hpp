@@ -1,3 +1,5 @@
+// By hand: a library for messages would have to be in the agent too, one small static program.
+
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "base/statistics.hpp"
 #include "devices/commands.hpp"
 
 namespace kvreplay {
@@ -127,9 +128,8 @@ ServiceReport RealTimeDevice::report() const {
   divide(result.read_mean_us, result.read_requests);
   divide(result.write_mean_us, result.write_requests);
   divide(result.error_mean_us, requests);
-  const auto percentile = [&](double percent) {
-    const auto rank =
-        static_cast<std::uint64_t>(std::ceil(percent / 100 * static_cast<double>(requests)));
+  const auto error_us = [&](double share) {
+    const std::uint64_t rank = percentile_rank(requests, share);
     std::uint64_t below = 0;
     for (std::size_t us = 0; us < kErrorBuckets; ++us) {
       below += errors_us_[us];
@@ -137,10 +137,10 @@ ServiceReport RealTimeDevice::report() const {
     }
     return result.error_max_us;
   };
-  result.error_p50_us = percentile(50);
-  result.error_p90_us = percentile(90);
-  result.error_p99_us = percentile(99);
-  result.error_p999_us = percentile(99.9);
+  result.error_p50_us = error_us(0.5);
+  result.error_p90_us = error_us(0.9);
+  result.error_p99_us = error_us(0.99);
+  result.error_p999_us = error_us(0.999);
   return result;
 }
 

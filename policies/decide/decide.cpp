@@ -31,9 +31,9 @@ void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
 }
 
 /// A scaled RoPE has other frequencies than the base's: it counts as unknown.
-Rope rope_of(const TraceInfo& info) {
-  if (info.rope_scaling != "none") return {};
-  return {.theta = info.rope_theta, .interleaved = info.rope_pairs == "interleaved"};
+std::optional<RotaryEmbedding> rope_of(const TraceInfo& info) {
+  if (info.rope_scaling != "none") return std::nullopt;
+  return RotaryEmbedding(info.rope_theta, info.rope_pairs == "interleaved", info.head_dim);
 }
 
 LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {

@@ -100,14 +100,8 @@ LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
   const std::int64_t heads = joint ? shape.kv_heads : 1;
   const std::uint64_t layer_seed = Random::derive(seed, static_cast<std::uint64_t>(shape.layer));
   for (std::int64_t first = 0; first < shape.kv_heads; first += heads) {
-    const StreamShape stream{.layer = shape.layer,
-                             .first_kv_head = first,
-                             .kv_heads = heads,
-                             .queries_per_kv_head = shape.query_heads / shape.kv_heads,
-                             .head_dim = shape.head_dim,
-                             .softmax_scale = shape.softmax_scale};
     streams_.push_back(std::make_unique<StreamPolicy>(
-        used, stream, shape, adapters,
+        used, shape.stream(first, heads), shape, adapters,
         Random::derive(layer_seed, static_cast<std::uint64_t>(first)), record_tokens, features,
         layer_ratio));
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,8 +43,18 @@ struct LayerShape {
   float softmax_scale = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t max_tokens = 0;
-  std::int64_t sliding_window = 0;  ///< attention sees the last so many tokens; 0 = all
-  Rope rope{};
+  std::int64_t sliding_window = 0;        ///< attention sees the last so many tokens; 0 = all
+  std::optional<RotaryEmbedding> rope{};  ///< none where it is not known
+
+  /// Of `heads` KV heads from `first_kv_head` on, jointly.
+  [[nodiscard]] StreamShape stream(std::int64_t first_kv_head, std::int64_t heads) const {
+    return {.layer = layer,
+            .first_kv_head = first_kv_head,
+            .kv_heads = heads,
+            .queries_per_kv_head = query_heads / kv_heads,
+            .head_dim = head_dim,
+            .softmax_scale = softmax_scale};
+  }
 };
 
 /// What one query head attends to at a step, and what comes of it.

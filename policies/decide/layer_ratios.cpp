@@ -8,18 +8,8 @@
 namespace kvreplay {
 namespace {
 
-/// All KV heads of the layer jointly.
-StreamShape whole_layer(const LayerShape& layer) {
-  return {.layer = layer.layer,
-          .first_kv_head = 0,
-          .kv_heads = layer.kv_heads,
-          .queries_per_kv_head = layer.query_heads / layer.kv_heads,
-          .head_dim = layer.head_dim,
-          .softmax_scale = layer.softmax_scale};
-}
-
 std::unique_ptr<Retention> make_part(const DecideSpec& spec, const LayerShape& layer) {
-  return spec.retention.make({whole_layer(layer), layer.prompt_tokens});
+  return spec.retention.make({layer.stream(0, layer.kv_heads), layer.prompt_tokens});
 }
 
 }  // namespace
@@ -32,7 +22,7 @@ bool compares_layers(const DecideSpec& spec, const LayerShape& layer) {
 double layer_score(const DecideSpec& spec, const LayerShape& layer, const Entries& prompt,
                    const QueryWindow& window) {
   const std::unique_ptr<Retention> part = make_part(spec, layer);
-  for_prompt_attention(whole_layer(layer), layer.sliding_window, prompt, window,
+  for_prompt_attention(layer.stream(0, layer.kv_heads), layer.sliding_window, prompt, window,
                        [&](auto... attention) { part->on_attention(attention...); });
   return part->layer_score();
 }

@@ -1,3 +1,5 @@
+// By hand: k-means is to give the same bits on every instruction set.
+
 #include <algorithm>
 #include <cassert>
 #include <cmath>

@@ -145,8 +145,8 @@ struct Prompt {
   [[nodiscard]] LayerShape shape(std::int64_t layer) const {
     const Architecture& a = architecture;
     const auto at = static_cast<std::size_t>(layer);
-    Rope rope{.theta = a.rope_theta[at], .interleaved = a.rope_interleaved};
-    if (a.rope_scaling != "none") rope = {};  // other frequencies than the base's: not known
+    std::optional<RotaryEmbedding> rope;  // scaled, it counts as unknown, as in a recording
+    if (a.rope_scaling == "none") rope.emplace(a.rope_theta[at], a.rope_interleaved, a.head_dim);
     return {.layer = layer,
             .query_heads = a.query_heads,
             .kv_heads = a.kv_heads,
@@ -155,7 +155,7 @@ struct Prompt {
             .prompt_tokens = options.prompt_tokens,
             .max_tokens = max_tokens(),
             .sliding_window = a.sliding_window[at],
-            .rope = rope};
+            .rope = std::move(rope)};
   }
 };
 

@@ -1,3 +1,5 @@
+// By hand: a safetensors file is a length, JSON and bytes to map; its libraries are not of C++.
+
 #pragma once
 
 #include <algorithm>

@@ -35,26 +35,9 @@ void rms_norm(const float* x, std::span<const float> weights, double epsilon, fl
 Transformer::Transformer(const Model& model, std::int64_t max_tokens, WorkerPool& pool)
     : model_(model), pool_(pool) {
   const Architecture& a = model.architecture();
-  const std::int64_t pairs = a.head_dim / 2;
   for (const double theta : a.rope_theta) {
-    RotaryTable& table = ropes_[theta];
-    rope_of_layer_.push_back(&table);
-    if (!table.cosines.empty()) continue;
-    std::vector<double> frequencies;
-    for (std::int64_t i = 0; i < pairs; ++i) {
-      const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(a.head_dim);
-      const std::span<const float> factors = model.rope_factors();
-      const double factor =
-          factors.empty() ? 1.0 : static_cast<double>(factors[static_cast<std::size_t>(i)]);
-      frequencies.push_back(std::pow(theta, exponent) / factor);
-    }
-    for (std::int64_t position = 0; position < max_tokens; ++position) {
-      for (const double frequency : frequencies) {
-        const double angle = static_cast<double>(position) * frequency;
-        table.cosines.push_back(static_cast<float>(std::cos(angle)));
-        table.sines.push_back(static_cast<float>(std::sin(angle)));
-      }
-    }
+    const RotaryEmbedding rope(theta, a.rope_interleaved, a.head_dim, model.rope_factors());
+    rope_of_layer_.push_back(&ropes_.try_emplace(theta, rope, max_tokens).first->second);
   }
 }
 
@@ -142,24 +125,6 @@ std::span<const float> Transformer::logits(std::span<const float> hidden) {
   return std::span<const float>(logits_).first(static_cast<std::size_t>(rows * a.logit_stride()));
 }
 
-void Transformer::rotate(float* head, std::int64_t layer, std::int64_t position) const {
-  const Architecture& a = model_.architecture();
-  const std::int64_t pairs = a.head_dim / 2;
-  const RotaryTable& table = *rope_of_layer_[static_cast<std::size_t>(layer)];
-  const float* cosines = table.cosines.data() + position * pairs;
-  const float* sines = table.sines.data() + position * pairs;
-  const std::int64_t step = a.rope_interleaved ? 2 : 1;
-  const std::int64_t apart = a.rope_interleaved ? 1 : pairs;
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    float& first = head[step * i];
-    float& second = head[step * i + apart];
-    const float x = first;
-    const float y = second;
-    first = x * cosines[i] - y * sines[i];
-    second = x * sines[i] + y * cosines[i];
-  }
-}
-
 void Transformer::multiply(std::int64_t rows, std::span<const Product> products) {
   const std::int64_t row_blocks = blocks(rows, kTaskRows);
   std::int64_t tasks = 0;
@@ -244,7 +209,7 @@ void Transformer::finish_heads(float* row, std::int64_t heads, std::span<const f
   for (std::int64_t head = 0; head < heads; ++head) {
     float* vector = row + head * a.head_dim;
     if (!norm.empty()) rms_norm(vector, norm, a.norm_epsilon, vector);
-    rotate(vector, layer, position);
+    rotate(std::span(vector, static_cast<std::size_t>(a.head_dim)), layer, position);
   }
 }
 

@@ -1,3 +1,5 @@
+// By hand: run times for models let nobody replace attention, and a batch changes the last bits.
+
 #pragma once
 
 #include <cstdint>
@@ -6,8 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "base/worker_pool.hpp"
+#include "base/parallel.hpp"
 #include "sim/models/model_file.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 
@@ -58,15 +61,12 @@ class Transformer {
   /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
 
-  /// Turns a head's vector to a position, as a layer does. (Su et al. 2021, with the model's
-  /// factors)
-  void rotate(float* head, std::int64_t layer, std::int64_t position) const;
+  /// Turns a head's vector to a position, as a layer does.
+  void rotate(std::span<float> head, std::int64_t layer, std::int64_t position) const {
+    rope_of_layer_[static_cast<std::size_t>(layer)]->rotate(head, position);
+  }
 
  private:
-  struct RotaryTable {
-    std::vector<float> cosines;  // [max_tokens, head_dim / 2]
-    std::vector<float> sines;    // [max_tokens, head_dim / 2]
-  };
   struct Product {
     const Matrix* matrix;
     const float* rows;

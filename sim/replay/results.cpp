@@ -15,6 +15,7 @@
 #include "base/hash.hpp"
 #include "base/output_file.hpp"
 #include "base/shell.hpp"
+#include "base/statistics.hpp"
 
 namespace kvreplay {
 namespace {
@@ -40,13 +41,11 @@ double milliseconds(double nanoseconds) {
   return nanoseconds / 1e6;
 }
 
-/// The nearest-rank percentile.
 double latency_percentile(const CellResult& cell, double share) {
   std::vector<SimTime> latencies;
   for (const StepTiming& step : cell.timing.steps) latencies.push_back(step.latency_ns);
   std::sort(latencies.begin(), latencies.end());
-  const double rank = std::ceil(share * static_cast<double>(latencies.size()));
-  return static_cast<double>(latencies[static_cast<std::size_t>(std::max(rank, 1.0)) - 1]);
+  return static_cast<double>(percentile(latencies, share));
 }
 
 /// Nanojoules over the timed steps and the batch, as millijoules a token.

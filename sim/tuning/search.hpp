@@ -1,3 +1,5 @@
+// By hand: what can vary depends on the parts chosen; pagmo and the like search vectors of numbers.
+
 #pragma once
 
 #include <cstdint>

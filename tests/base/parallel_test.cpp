@@ -70,6 +70,25 @@ TEST(ParallelTest, TheLowestFailureIsRethrown) {
   }
 }
 
+TEST(ParallelTest, APoolServesOneLoopAfterAnother) {
+  for (const int threads : {1, 2, 5}) {
+    WorkerPool pool(threads);
+    for (const std::int64_t count : {0, 1, 2, 100}) {
+      std::vector<int> seen(static_cast<std::size_t>(count));
+      pool.run(count, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+      EXPECT_THAT(seen, testing::Each(1));
+    }
+    EXPECT_THROW(pool.run(8,
+                          [](std::int64_t i) {
+                            if (i >= 3) throw std::invalid_argument("work");
+                          }),
+                 std::invalid_argument);
+    std::vector<int> seen(50);
+    pool.run(50, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
+    EXPECT_THAT(seen, testing::Each(1));
+  }
+}
+
 TEST(ParallelTest, StopsEarlyAfterAFailure) {
   std::atomic<int> runs{0};
   EXPECT_THROW(parallel_for(1'000'000, 1,

@@ -59,14 +59,7 @@ class RandomLayer {
   }
 
   /// All KV heads of the layer as one stream.
-  [[nodiscard]] StreamShape joint_stream() const {
-    return {.layer = shape.layer,
-            .first_kv_head = 0,
-            .kv_heads = shape.kv_heads,
-            .queries_per_kv_head = shape.query_heads / shape.kv_heads,
-            .head_dim = shape.head_dim,
-            .softmax_scale = shape.softmax_scale};
-  }
+  [[nodiscard]] StreamShape joint_stream() const { return shape.stream(0, shape.kv_heads); }
 
   LayerShape shape;
   std::vector<Half> keys;     // [kv_heads, tokens, head_dim]

@@ -15,6 +15,7 @@
 #include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
+#include "base/statistics.hpp"
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measured_points.hpp"
 #include "sim/replay/experiment.hpp"
@@ -61,10 +62,10 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
 /// Of their absolute values, in percent.
 std::string median_and_greatest(std::vector<double> errors) {
   for (double& error : errors) error = 100 * std::abs(error);
-  std::sort(errors.begin(), errors.end());
   std::array<char, 100> text{};
+  const double greatest = *std::max_element(errors.begin(), errors.end());
   std::snprintf(text.data(), text.size(), "median %.1f %%, greatest %.1f %%",
-                errors[errors.size() / 2], errors.back());
+                median(std::move(errors)), greatest);
   return text.data();
 }
 

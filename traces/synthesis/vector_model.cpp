@@ -1,3 +1,5 @@
+// By hand, Cholesky too: a seed means the same bytes whatever the version of a library.
+
 #include "traces/synthesis/vector_model.hpp"
 
 #include <algorithm>

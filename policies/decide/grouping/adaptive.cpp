@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/random.hpp"
+#include "base/statistics.hpp"
 #include "policies/decide/grouping/grouping.hpp"
 #include "policies/decide/grouping/support/clusters.hpp"
 
@@ -26,15 +27,6 @@ struct Cluster {
   std::vector<Token> waiting;
 };
 
-/// The smallest value that is not below a share `quantile` of the values.
-double quantile_of(std::vector<double> values, double quantile) {
-  if (values.empty()) return std::numeric_limits<double>::infinity();
-  const double rank = std::ceil(quantile * static_cast<double>(values.size()));
-  const auto at = static_cast<std::ptrdiff_t>(std::max(rank, 1.0)) - 1;
-  std::nth_element(values.begin(), values.begin() + at, values.end());
-  return values[static_cast<std::size_t>(at)];
-}
-
 /// Clusters of the prompt's keys that stay narrow: a new key joins the nearest cluster unless that
 /// would make its variance exceed the stream's threshold; then the cluster is split with the key.
 /// A cluster on flash is split when a query next brings it into memory; its new keys wait there.
@@ -56,7 +48,9 @@ class Adaptive final : public Grouping {
       create(entries, members, groups, events);
       variances.push_back(clusters_.back().moments.variance());
     }
-    tau_ = quantile_of(std::move(variances), settings_.tau_quantile);
+    std::sort(variances.begin(), variances.end());
+    tau_ = variances.empty() ? std::numeric_limits<double>::infinity()
+                             : percentile(variances, settings_.tau_quantile);
   }
 
   void take(const Entries& entries, Token token, std::span<const GroupId> selected,

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 #include "policies/decide/directions.hpp"
 #include "policies/decide/precision/support/decoded_store.hpp"
@@ -15,7 +17,7 @@ constexpr std::int32_t kWhole = 1;
 struct LowRankSettings {
   std::int64_t rank = 0;  ///< 0 = by rank_share
   double rank_share = 0;
-  bool before_rope = false;
+  std::optional<RotaryEmbedding> rope;  ///< undone before keys are factorised; none: as they are
 };
 
 /// The prompt's keys of all KV heads of the layer, side by side, as the product of two factors of a
@@ -23,8 +25,8 @@ struct LowRankSettings {
 /// its key is rebuilt. All other entries are stored whole.
 class LowRankKeys final : public Precision {
  public:
-  LowRankKeys(const LowRankSettings& settings, const Context& context)
-      : settings_(settings), shape_(context.shape), rope_(context.rope), store_(context) {}
+  LowRankKeys(LowRankSettings settings, const Context& context)
+      : settings_(std::move(settings)), shape_(context.shape), store_(context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     // 16 bits for each element of the value alone are 8 for each of key and value.
@@ -80,9 +82,10 @@ class LowRankKeys final : public Precision {
   /// A token's keys of all heads, as they are factorised.
   void load(const HalfTensor& keys, Token token, std::span<float> flat) const {
     for (std::int64_t head = 0; head < keys.heads; ++head) {
-      float* const key = flat.data() + head * keys.dim;
-      kernels::to_float(keys.row(head, token), key, keys.dim);
-      if (settings_.before_rope) rope_.rotate(key, keys.dim, -token);
+      const auto dim = static_cast<std::size_t>(keys.dim);
+      const std::span<float> key = flat.subspan(static_cast<std::size_t>(head) * dim, dim);
+      kernels::to_float(keys.row(head, token), key.data(), keys.dim);
+      if (settings_.rope) settings_.rope->rotate(key, -token);
     }
   }
 
@@ -100,14 +103,13 @@ class LowRankKeys final : public Precision {
         const float* const row = basis.data() + r * width + first;
         for (std::size_t i = 0; i < key.size(); ++i) key[i] += factor * row[i];
       }
-      if (settings_.before_rope) rope_.rotate(key.data(), shape_.head_dim, token);
+      if (settings_.rope) settings_.rope->rotate(key, token);
       kernels::to_half(key.data(), store_.key(head, token), shape_.head_dim);
     }
   }
 
   LowRankSettings settings_;
   StreamShape shape_;
-  Rope rope_;
   DecodedStore store_;
   std::int64_t rank_ = 0;
   std::int64_t held_bytes_ = 0;
@@ -128,7 +130,7 @@ const Registered<Precision> kLowRankKeys({
     .make =
         [](const Arguments& arguments, const Precision::Context& context) {
           const bool before_rope = arguments.text("keys") == "pre_rope";
-          if (before_rope && context.rope.theta <= 0) {
+          if (before_rope && !context.rope) {
             throw UserError(arguments.place("keys"),
                             "pre_rope, but the recording's RoPE is scaled or not known",
                             "post_rope, or a trace with rope_scaling none");
@@ -136,7 +138,7 @@ const Registered<Precision> kLowRankKeys({
           return std::make_unique<LowRankKeys>(
               LowRankSettings{.rank = arguments.integer("rank"),
                               .rank_share = arguments.real("rank_share"),
-                              .before_rope = before_rope},
+                              .rope = before_rope ? context.rope : std::nullopt},
               context);
         },
 });

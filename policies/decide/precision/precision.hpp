@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +10,7 @@
 #include "base/registry.hpp"
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
-#include "policies/decide/rope.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 
@@ -24,7 +25,7 @@ class Precision {
     StreamShape shape;
     std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond
     const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
-    Rope rope{};
+    std::optional<RotaryEmbedding> rope{};         ///< of the keys; none where it is not known
   };
 
   virtual ~Precision() = default;

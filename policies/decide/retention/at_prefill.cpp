@@ -56,14 +56,7 @@ std::unique_ptr<Retention> make_at_prefill(const Arguments& arguments,
       .window = arguments.integer("window_tokens"),
       .kernel = arguments.integer("pool_tokens"),
       .pool = arguments.text("pool") == "mean" ? Pool::kMean : Pool::kMaximum};
-  if (options.window >= options.capacity) {
-    throw UserError(arguments.place("window_tokens"), std::to_string(options.window),
-                    "less than capacity_tokens " + std::to_string(options.capacity));
-  }
-  if (options.kernel % 2 == 0) {
-    throw UserError(arguments.place("pool_tokens"), std::to_string(options.kernel),
-                    "an odd number");
-  }
+  check_window_and_pool(arguments, "capacity_tokens");
   return std::make_unique<AtPrefill>(options, context);
 }
 

@@ -182,14 +182,7 @@ std::unique_ptr<Retention> make_tailored(const Arguments& arguments,
   options.variance_weight = arguments.real("variance_weight");
   options.kernel = arguments.integer("pool_tokens");
   options.subtract_window_twice = arguments.flag("subtract_window_twice");
-  if (options.window >= options.budget) {
-    throw UserError(arguments.place("window_tokens"), std::to_string(options.window),
-                    "less than budget_tokens " + std::to_string(options.budget));
-  }
-  if (options.kernel % 2 == 0) {
-    throw UserError(arguments.place("pool_tokens"), std::to_string(options.kernel),
-                    "an odd number");
-  }
+  check_window_and_pool(arguments, "budget_tokens");
   return std::make_unique<Tailored>(options, context);
 }
 

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "policies/decide/rope.hpp"
 #include "sim/models/full_attention.hpp"
 #include "sim/models/next_token.hpp"
 #include "tests/support/random_model.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 namespace {
@@ -74,20 +74,20 @@ TEST_P(RandomTransformer, BatchesAndThreadsDoNotChangeABit) {
 TEST_P(RandomTransformer, RopeIsTheDefinition) {
   WorkerPool pool(1);
   const Transformer transformer(model_, kTokens, pool);
-  const Rope rope{.theta = 10000, .interleaved = GetParam() == "interleaved"};
+  const RotaryEmbedding rope(10000, GetParam() == "interleaved", 16);
   for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1}, kTokens - 1}) {
     const std::vector<float> before = random_row(16, 7);
     std::vector<float> turned = before;
-    transformer.rotate(turned.data(), 0, position);
+    transformer.rotate(turned, 0, position);
     if (position == 0) {
       EXPECT_EQ(turned, before);
     } else {
       EXPECT_NE(turned, before);
     }
     std::vector<float> expected = before;
-    rope.rotate(expected.data(), 16, position);
+    rope.rotate(expected, position);
     EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), expected));
-    rope.rotate(turned.data(), 16, -position);
+    rope.rotate(turned, -position);
     EXPECT_THAT(turned, testing::Pointwise(testing::FloatNear(1e-6F), before));
   }
 }
@@ -98,8 +98,8 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
   const auto score = [&](std::int64_t query_position, std::int64_t key_position) {
     std::vector<float> query = random_row(16, 8);
     std::vector<float> key = random_row(16, 9);
-    transformer.rotate(query.data(), 0, query_position);
-    transformer.rotate(key.data(), 0, key_position);
+    transformer.rotate(query, 0, query_position);
+    transformer.rotate(key, 0, key_position);
     return std::inner_product(query.begin(), query.end(), key.begin(), 0.0F);
   };
   EXPECT_NEAR(score(30, 10), score(140, 120), 1e-5);
@@ -117,13 +117,13 @@ TEST(Transformer, LayersHaveBasesOfTheirOwn) {
   const Transformer transformer(model, kTokens, pool);
   const auto turned = [&](std::int64_t layer) {
     std::vector<float> row = random_row(16, 7);
-    transformer.rotate(row.data(), layer, kTokens - 1);
+    transformer.rotate(row, layer, kTokens - 1);
     return row;
   };
   EXPECT_EQ(turned(0), turned(2));
   EXPECT_NE(turned(0), turned(1));
   std::vector<float> expected = random_row(16, 7);
-  Rope{.theta = 500000}.rotate(expected.data(), 16, kTokens - 1);
+  RotaryEmbedding(500000, false, 16).rotate(expected, kTokens - 1);
   EXPECT_THAT(turned(1), testing::Pointwise(testing::FloatNear(1e-6F), expected));
 }
 
@@ -161,25 +161,6 @@ TEST(FullAttention, SeesTheWindowAlone) {
     EXPECT_NE(last_outputs(layer, kTokens - window), outputs);
   }
   EXPECT_NE(last_outputs(1, 0), last_outputs(1, -1));
-}
-
-TEST(WorkerPool, RunsEachIndexOnceAndHandsOnTheFirstFailure) {
-  for (const int threads : {1, 2, 5}) {
-    WorkerPool pool(threads);
-    for (const std::int64_t count : {0, 1, 2, 100}) {
-      std::vector<int> seen(static_cast<std::size_t>(count));
-      pool.run(count, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-      EXPECT_THAT(seen, testing::Each(1));
-    }
-    EXPECT_THROW(pool.run(8,
-                          [](std::int64_t i) {
-                            if (i >= 3) throw std::invalid_argument("work");
-                          }),
-                 std::invalid_argument);
-    std::vector<int> seen(50);
-    pool.run(50, [&](std::int64_t i) { ++seen[static_cast<std::size_t>(i)]; });
-    EXPECT_THAT(seen, testing::Each(1));
-  }
 }
 
 TEST(NextToken, StatisticsOfADistribution) {

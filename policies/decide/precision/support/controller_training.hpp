@@ -1,3 +1,5 @@
+// By hand on Eigen: three small layers do not warrant LibTorch.
+
 #pragma once
 
 #include <array>

@@ -3,9 +3,22 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
+
+void check_window_and_pool(const Arguments& arguments, const std::string& budget) {
+  const std::int64_t window = arguments.integer("window_tokens");
+  if (window >= arguments.integer(budget)) {
+    throw UserError(arguments.place("window_tokens"), std::to_string(window),
+                    "less than " + budget + " " + std::to_string(arguments.integer(budget)));
+  }
+  const std::int64_t neighbours = arguments.integer("pool_tokens");
+  if (neighbours % 2 == 0) {
+    throw UserError(arguments.place("pool_tokens"), std::to_string(neighbours), "an odd number");
+  }
+}
 
 std::vector<float> pooled(std::span<const float> scores, std::int64_t kernel, Pool pool) {
   const std::int64_t n = std::ssize(scores);

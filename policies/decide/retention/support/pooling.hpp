@@ -2,9 +2,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "base/parameters.hpp"
+
 namespace kvreplay {
+
+/// UserError where window_tokens leaves nothing of the argument `budget`, or pool_tokens is even.
+void check_window_and_pool(const Arguments& arguments, const std::string& budget);
 
 enum class Pool { kMean, kMaximum };
 

@@ -16,7 +16,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::int64_t kPrompt = 40;
-constexpr Rope kRope{.theta = 10000, .interleaved = true};
+const RotaryEmbedding kRope(10000, true, 16);
 
 /// A layer whose keys, of both heads side by side, have rank 3 before they are turned by kRope.
 RandomLayer low_rank_layer(bool turned) {
@@ -33,8 +33,8 @@ RandomLayer low_rank_layer(bool turned) {
       }
     }
     for (std::int64_t kv = 0; kv < 2; ++kv) {
-      float* const key = flat.data() + kv * 16;
-      if (turned) kRope.rotate(key, 16, token);
+      const auto key = std::span(flat).subspan(static_cast<std::size_t>(kv) * 16, 16);
+      if (turned) kRope.rotate(key, token);
       for (std::int64_t i = 0; i < 16; ++i) {
         layer.keys[static_cast<std::size_t>((kv * layer.shape.max_tokens + token) * 16 + i)] =
             to_half(key[i]);
@@ -155,23 +155,6 @@ TEST(LowRankKeys, NeedsAKnownRope) {
                 (void)Chosen<Precision>::by_name("low_rank_keys").make({StreamShape{}, 8});
               }),
               AllOf(HasSubstr("keys"), HasSubstr("pre_rope"), HasSubstr("post_rope")));
-}
-
-/// Pairs (2i, 2i + 1), or (i, i + dim / 2), turn by position * theta^(-2i / dim).
-TEST(Rope, TurnsPairs) {
-  const Rope half{.theta = 100, .interleaved = false};
-  std::vector<float> row{1, 0, 0, 0};
-  half.rotate(row.data(), 4, 2);
-  EXPECT_NEAR(row[0], std::cos(2.0), 1e-6);
-  EXPECT_NEAR(row[2], std::sin(2.0), 1e-6);
-  const Rope interleaved{.theta = 100, .interleaved = true};
-  row = {0, 0, 1, 0};
-  interleaved.rotate(row.data(), 4, 2);
-  EXPECT_NEAR(row[2], std::cos(0.2), 1e-6);
-  EXPECT_NEAR(row[3], std::sin(0.2), 1e-6);
-  interleaved.rotate(row.data(), 4, -2);
-  EXPECT_NEAR(row[2], 1, 1e-6);
-  EXPECT_NEAR(row[3], 0, 1e-6);
 }
 
 /// ShadowKV's parts on random vectors: a budget of all groups, and keys of full rank, is exact.
