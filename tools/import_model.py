@@ -574,7 +574,8 @@ def plan_tensors(source, architecture):
 
 
 def say_by_layer(architecture):
-    """One number where all layers have the same; a window that no position fills is none."""
+    """One number where all layers have the same; a window that no position fills is none, and where
+    no layer has one the model file does not speak of windows."""
     def as_list(value):
         return value if isinstance(value, list) else [value] * architecture["layers"]
 
@@ -585,6 +586,8 @@ def say_by_layer(architecture):
             raise UnusableSource(f"the kinds of {len(values)} layers are given; allowed: "
                                  f"{architecture['layers']}, one per layer")
         architecture[name] = values if len(set(values)) > 1 else values[0]
+    if architecture["sliding_window"] == 0:
+        del architecture["sliding_window"]
 
 
 def import_model(source, out, name, dtype):

@@ -87,7 +87,7 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   return info;
 }
 
-/// Full attention that hands on what it sees of the recorded layers to the trace.
+/// The model's own attention, which hands on what it sees of the recorded layers to the trace.
 class RecordingAttention final : public Attention {
  public:
   RecordingAttention(const Architecture& architecture, const TraceInfo& info,
