@@ -41,7 +41,8 @@ struct Algorithms {
             .add_row = add_row,
             .panel_product_float = panel_product<float>,
             .panel_product_bfloat = panel_product<BFloat>,
-            .silu_multiply = silu_multiply};
+            .silu_multiply = silu_multiply,
+            .gelu_multiply = gelu_multiply};
   }
 
   /// Calls step(position, load, store) for each run of 16 of n elements, and for the rest: `load`
@@ -558,14 +559,27 @@ struct Algorithms {
     product_rows<1, 4>(product, panels, left);
   }
 
+  /// 1 + e^-x, as at -87 below that.
+  KVREPLAY_INLINE static Lanes one_plus_exp_negative(Lanes x) {
+    const Lanes limit = Lanes::all(87.0f);
+    const Lanes negative = Lanes::all(0.0f) - x;
+    return Lanes::all(1.0f) + exp(Lanes::if_greater(negative, limit, limit, negative));
+  }
+
   static void silu_multiply(float* gate, const float* up, std::int64_t n) {
     for_each_run(n, [=](std::int64_t i, auto load, auto store) KVREPLAY_INLINE {
       const Lanes x = load(gate + i);
-      const Lanes one = Lanes::all(1.0f);
-      const Lanes limit = Lanes::all(87.0f);
-      const Lanes negative = Lanes::all(0.0f) - x;
-      const Lanes power = exp(Lanes::if_greater(negative, limit, limit, negative));
-      store(x / (one + power) * load(up + i), gate + i);
+      store(x / one_plus_exp_negative(x) * load(up + i), gate + i);
+    });
+  }
+
+  static void gelu_multiply(float* gate, const float* up, std::int64_t n) {
+    for_each_run(n, [=](std::int64_t i, auto load, auto store) KVREPLAY_INLINE {
+      const Lanes x = load(gate + i);
+      // (1 + tanh(z)) / 2 = 1 / (1 + e^-2z); the factors are 2 sqrt(2 / pi) and 0.044715 of that.
+      const Lanes twice =
+          x * Lanes::fma(Lanes::all(0.0713548163f) * x, x, Lanes::all(1.5957691216f));
+      store(x / one_plus_exp_negative(twice) * load(up + i), gate + i);
     });
   }
 };

@@ -66,6 +66,10 @@ void silu_multiply(float* gate, const float* up, std::int64_t n) {
   table().silu_multiply(gate, up, n);
 }
 
+void gelu_multiply(float* gate, const float* up, std::int64_t n) {
+  table().gelu_multiply(gate, up, n);
+}
+
 float softmax(float* values, std::int64_t n, float scale) {
   assert(n >= 1);
   const SoftmaxTotals totals = table().softmax(values, n, scale);

@@ -70,6 +70,9 @@ void multiply(const PanelProduct& product, const BFloat* panels);
 
 /// SwiGLU's gate: gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + e^-x). (Shazeer 2020)
 void silu_multiply(float* gate, const float* up, std::int64_t n);
+/// GeGLU's, by tanh's approximation of the normal distribution: gelu(x) =
+/// x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). (Hendrycks and Gimpel 2016, Shazeer 2020)
+void gelu_multiply(float* gate, const float* up, std::int64_t n);
 
 /// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not
 /// change the argmax), 0 where |c| = 0; Euclidean: argmin |row - c|^2, as argmax row . c - |c|^2 /

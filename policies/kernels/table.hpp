@@ -75,6 +75,7 @@ struct KernelTable {
   void (*panel_product_bfloat)(const PanelProduct& product, const BFloat* panels);
   /// gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i].
   void (*silu_multiply)(float* gate, const float* up, std::int64_t n);
+  void (*gelu_multiply)(float* gate, const float* up, std::int64_t n);
 };
 
 inline constexpr std::int64_t kScratchRows = 16;

@@ -144,16 +144,17 @@ struct Prompt {
   [[nodiscard]] std::int64_t max_tokens() const { return options.prompt_tokens + options.steps; }
   [[nodiscard]] LayerShape shape(std::int64_t layer) const {
     const Architecture& a = architecture;
+    const auto at = static_cast<std::size_t>(layer);
     std::optional<RotaryEmbedding> rope;  // scaled, it counts as unknown, as in a recording
-    if (a.rope_scaling == "none") rope.emplace(a.rope_theta, a.rope_interleaved, a.head_dim);
+    if (a.rope_scaling == "none") rope.emplace(a.rope_theta[at], a.rope_interleaved, a.head_dim);
     return {.layer = layer,
             .query_heads = a.query_heads,
             .kv_heads = a.kv_heads,
             .head_dim = a.head_dim,
-            .softmax_scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim))),
+            .softmax_scale = static_cast<float>(a.softmax_scale),
             .prompt_tokens = options.prompt_tokens,
             .max_tokens = max_tokens(),
-            .sliding_window = 0,
+            .sliding_window = a.sliding_window[at],
             .rope = std::move(rope)};
   }
 };
@@ -354,7 +355,7 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
   std::vector<double> variance(static_cast<std::size_t>(options.prompt_tokens));
   double sum = 0;
   for_prompt_attention(
-      whole, 0, prompt.attention.entries(a.layers - 1), window,
+      whole, last.sliding_window, prompt.attention.entries(a.layers - 1), window,
       [&](std::int64_t, Token position, std::span<const Token>, std::span<const float> weights) {
         const double part = row_variance(weights) / static_cast<double>(a.query_heads);
         variance[static_cast<std::size_t>(position)] += part;
@@ -379,6 +380,16 @@ double kl_divergence(std::span<const float> p, std::span<const float> full, floa
   }
   return std::max(0.0,
                   sum - static_cast<double>(full_log_sum) + static_cast<double>(other_log_sum));
+}
+
+/// Of the model's own attention, the mean over steps and layers.
+double attended_tokens(const Architecture& a, const ClosedLoopOptions& options) {
+  std::int64_t sum = 0;
+  for (std::int64_t step = 0; step < options.steps; ++step) {
+    const std::int64_t position = options.prompt_tokens + step;
+    for (std::int64_t i = 0; i < a.layers; ++i) sum += position + 1 - a.first_seen(i, position);
+  }
+  return static_cast<double>(sum) / static_cast<double>(options.steps * a.layers);
 }
 
 /// The branches in lockstep through all steps; runs[0] is of full attention.
@@ -478,8 +489,7 @@ ClosedLoopResult run_closed_loop(const Model& model, std::span<const NamedDecide
       runs[i + 1].system = systems[first + i].name;
     }
     run_steps(transformer, full, options, branches, runs);
-    runs.front().attended_tokens =
-        static_cast<double>(options.prompt_tokens) + static_cast<double>(options.steps + 1) / 2;
+    runs.front().attended_tokens = attended_tokens(a, options);
     runs.front().stored_bits = 32;
     for (std::size_t i = 0; i < count; ++i) std::move(*branches[i]).finish(runs[i + 1]);
     result.full = std::move(runs.front());

@@ -57,9 +57,13 @@ void FullAttention::attend_rows(const LayerBatch& batch, std::int64_t begin, std
   const std::int64_t dim = architecture_.head_dim;
   const std::int64_t kv_head = query_head / (architecture_.query_heads / architecture_.kv_heads);
   const std::int64_t stride = architecture_.query_size();
-  const std::int64_t tokens = batch.positions[static_cast<std::size_t>(end - 1)] + 1;
+  // Whole panels, from the one with the first token that a row sees.
+  const std::int64_t first =
+      architecture_.first_seen(batch.layer, batch.positions[static_cast<std::size_t>(begin)]) / 16 *
+      16;
+  const std::int64_t tokens = batch.positions[static_cast<std::size_t>(end - 1)] + 1 - first;
   const std::int64_t panels = (tokens + 15) / 16;
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(dim)));
+  const auto scale = static_cast<float>(architecture_.softmax_scale);
 
   std::vector<float> weights(static_cast<std::size_t>((end - begin) * panels * 16));
   kernels::multiply({.rows = batch.queries + begin * stride + query_head * dim,
@@ -70,12 +74,15 @@ void FullAttention::attend_rows(const LayerBatch& batch, std::int64_t begin, std
                      .panel_stride = dim * 16,
                      .products = weights.data(),
                      .product_stride = panels * 16},
-                    layer.keys.data() + kv_head * capacity_ * dim);
+                    layer.keys.data() + (kv_head * capacity_ + first) * dim);
   for (std::int64_t r = begin; r < end; ++r) {
     float* row = weights.data() + (r - begin) * panels * 16;
-    const std::int64_t seen = batch.positions[static_cast<std::size_t>(r)] + 1;
-    kernels::softmax(row, seen, scale);
-    std::fill(row + seen, row + panels * 16, 0.0F);
+    const std::int64_t position = batch.positions[static_cast<std::size_t>(r)];
+    const std::int64_t from = architecture_.first_seen(batch.layer, position) - first;
+    const std::int64_t to = position + 1 - first;
+    std::fill(row, row + from, 0.0F);
+    kernels::softmax(row + from, to - from, scale);
+    std::fill(row + to, row + panels * 16, 0.0F);
   }
   kernels::multiply({.rows = weights.data(),
                      .row_count = end - begin,
@@ -85,7 +92,7 @@ void FullAttention::attend_rows(const LayerBatch& batch, std::int64_t begin, std
                      .panel_stride = capacity_ * 16,
                      .products = outputs + begin * stride + query_head * dim,
                      .product_stride = stride},
-                    layer.values.data() + kv_head * capacity_ * dim);
+                    layer.values.data() + kv_head * capacity_ * dim + first * 16);
 }
 
 }  // namespace kvreplay

@@ -7,7 +7,8 @@
 
 namespace kvreplay {
 
-/// Full causal attention of one sequence, with its keys and values in single precision. Batches are
+/// Full causal attention of one sequence, within each layer's sliding window where it has one, with
+/// its keys and values in single precision. Batches are
 /// consecutive positions, from 0 on. A position's output is the same bits whether its batch has one
 /// row or many.
 class FullAttention final : public Attention {

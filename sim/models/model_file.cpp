@@ -8,10 +8,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 #include "base/config.hpp"
@@ -36,9 +38,36 @@ std::string to_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
+constexpr Range kTheta{1, 1e12};
+constexpr Range kWindow{0, 1e9};
+
+/// One number per layer: a list of them, or one for all.
+template <typename T>
+std::vector<T> by_layer(const ConfigNode& number_or_list, std::int64_t layers, Range range) {
+  const std::string allowed = "a number from " + kvreplay::to_text(Value(range.minimum)) + " to " +
+                              kvreplay::to_text(Value(range.maximum)) + ", or a list of " +
+                              std::to_string(layers) + ", one per layer";
+  std::vector<T> values;
+  for (const ConfigNode& item : number_or_list.items()) {
+    const bool sound =
+        std::is_integral_v<T> ? item.raw().is_number_integer() : item.raw().is_number();
+    const double value = sound ? item.raw().get<double>() : 0;
+    if (!sound || value < range.minimum || value > range.maximum) {
+      throw UserError(item.place(), item.raw().dump(), allowed);
+    }
+    values.push_back(item.raw().get<T>());
+  }
+  if (!number_or_list.is_array()) values.resize(static_cast<std::size_t>(layers), values.front());
+  if (std::ssize(values) != layers) {
+    throw UserError(number_or_list.place(), std::to_string(values.size()) + " values", allowed);
+  }
+  return values;
+}
+
 Architecture parse_architecture(const std::string& text, const std::string& file) {
+  static const std::vector<std::string> kByLayer{"rope_theta", "sliding_window"};
   const ConfigNode node = ConfigNode::parse(text, file);
-  const Arguments values = parse_arguments(node, Architecture::parameters());
+  const Arguments values = parse_arguments(node, Architecture::parameters(), kByLayer);
   Architecture architecture{.layers = values.integer("layers"),
                             .hidden_size = values.integer("hidden_size"),
                             .ffn_size = values.integer("ffn_size"),
@@ -48,9 +77,22 @@ Architecture parse_architecture(const std::string& text, const std::string& file
                             .vocabulary = values.integer("vocabulary"),
                             .context_tokens = values.integer("context_tokens"),
                             .norm_epsilon = values.real("norm_epsilon"),
-                            .rope_theta = values.real("rope_theta"),
+                            .rope_theta = {},
+                            .sliding_window = {},
                             .rope_interleaved = values.text("rope_pairs") == "interleaved",
-                            .rope_scaling = values.text("rope_scaling")};
+                            .rope_scaling = values.text("rope_scaling"),
+                            .gelu = values.text("activation") == "gelu_tanh",
+                            .embedding_scale = values.real("embedding_scale"),
+                            .softmax_scale = values.real("softmax_scale")};
+  architecture.rope_theta = by_layer<double>(node.at("rope_theta"), architecture.layers, kTheta);
+  architecture.sliding_window.resize(static_cast<std::size_t>(architecture.layers));
+  if (node.has("sliding_window")) {
+    architecture.sliding_window =
+        by_layer<std::int64_t>(node.at("sliding_window"), architecture.layers, kWindow);
+  }
+  if (architecture.softmax_scale == 0) {
+    architecture.softmax_scale = 1 / std::sqrt(static_cast<double>(architecture.head_dim));
+  }
   for (const char* name : {"hidden_size", "ffn_size", "head_dim"}) {
     if (values.integer(name) % kPanel != 0) {
       throw UserError(values.place(name), std::to_string(values.integer(name)),
@@ -83,10 +125,13 @@ std::span<const Parameter> Architecture::parameters() {
         count("vocabulary", kSize, "token ids"),
         count("context_tokens", {1, 1e9}, "positions that the model was trained for"),
         real_parameter("norm_epsilon", "", std::nullopt, {1e-12, 1}, "added to the mean square"),
-        real_parameter("rope_theta", "", std::nullopt, {1, 1e12}, "RoPE's base"),
         choice_parameter("rope_pairs", {"half", "interleaved"}, std::nullopt,
                          "which dimensions rotate together"),
-        text_parameter("rope_scaling", "none", "how the factors of RoPE's frequencies were made")};
+        text_parameter("rope_scaling", "none", "how the factors of RoPE's frequencies were made"),
+        choice_parameter("activation", {"silu", "gelu_tanh"}, "silu",
+                         "of the feed-forward layer's gate"),
+        real_parameter("embedding_scale", "", 1, {1e-6, 1e6}, "of a token's embedding"),
+        real_parameter("softmax_scale", "", 0, {0, 1e6}, "of the scores; 0 = 1 / sqrt(head_dim)")};
   }();
   return kParameters;
 }
@@ -267,7 +312,9 @@ Model::Model(const std::string& file) : file_(file), mapping_(std::make_unique<M
          .key_bias = optional("key_bias", a.kv_size()),
          .value_bias = optional("value_bias", a.kv_size()),
          .query_norm = optional("query_norm", a.head_dim),
-         .key_norm = optional("key_norm", a.head_dim)});
+         .key_norm = optional("key_norm", a.head_dim),
+         .post_attention_norm = optional("post_attention_norm", a.hidden_size),
+         .post_ffn_norm = optional("post_ffn_norm", a.hidden_size)});
   }
 }
 

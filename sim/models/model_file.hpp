@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,9 +15,10 @@
 
 namespace kvreplay {
 
-/// A decoder of the llama family: RMSNorm, RoPE on whole heads, grouped-query attention, SwiGLU.
+/// A decoder of the llama family: RMSNorm, RoPE on whole heads, grouped-query attention, a gated
+/// feed-forward layer.
 struct Architecture {
-  /// As the model file declares them; ranges are checked on loading.
+  /// As the model file declares them, without those by layer; ranges are checked on loading.
   [[nodiscard]] static std::span<const Parameter> parameters();
 
   std::int64_t layers = 0;
@@ -28,12 +30,21 @@ struct Architecture {
   std::int64_t vocabulary = 0;
   std::int64_t context_tokens = 0;  ///< positions that the model was trained for
   double norm_epsilon = 0;
-  double rope_theta = 0;
+  std::vector<double> rope_theta;            ///< [layers]
+  std::vector<std::int64_t> sliding_window;  ///< [layers]: latest tokens that a query sees; 0 = all
   bool rope_interleaved = false;  ///< pairs (2i, 2i + 1), otherwise (i, i + head_dim / 2)
   std::string rope_scaling;       ///< "none", or how the factors of the frequencies were made
+  bool gelu = false;              ///< GeGLU with tanh's approximation, otherwise SwiGLU
+  double embedding_scale = 1;     ///< what a token's embedding is multiplied with
+  double softmax_scale = 0;       ///< what q . k is multiplied with
 
   [[nodiscard]] std::int64_t query_size() const { return query_heads * head_dim; }
   [[nodiscard]] std::int64_t kv_size() const { return kv_heads * head_dim; }
+  /// The first token that a query at `position` sees.
+  [[nodiscard]] std::int64_t first_seen(std::int64_t layer, std::int64_t position) const {
+    const std::int64_t window = sliding_window[static_cast<std::size_t>(layer)];
+    return window > 0 ? std::max<std::int64_t>(0, position + 1 - window) : 0;
+  }
   /// Padded to whole panels: the width of a row of logits.
   [[nodiscard]] std::int64_t logit_stride() const { return (vocabulary + 15) / 16 * 16; }
 };
@@ -68,6 +79,9 @@ struct ModelLayer {
   std::span<const float> value_bias;  ///< [kv_size]
   std::span<const float> query_norm;  ///< [head_dim], of each head before RoPE
   std::span<const float> key_norm;    ///< [head_dim]
+  /// Of what attention and the feed-forward layer add to the residual stream.
+  std::span<const float> post_attention_norm;  ///< [hidden_size]
+  std::span<const float> post_ffn_norm;        ///< [hidden_size]
 };
 
 /// A model file (docs/recording.md), memory-mapped: a safetensors file with a fixed set of tensors.

@@ -10,6 +10,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/parameters.hpp"
 #include "base/progress.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/models/full_attention.hpp"
@@ -55,15 +56,24 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
     info.recorded_layers.resize(static_cast<std::size_t>(a.layers));
     std::iota(info.recorded_layers.begin(), info.recorded_layers.end(), 0);
   }
-  info.sliding_window.assign(info.recorded_layers.size(), 0);
+  std::vector<double> thetas;
+  for (const std::int64_t layer : info.recorded_layers) {
+    info.sliding_window.push_back(a.sliding_window[static_cast<std::size_t>(layer)]);
+    thetas.push_back(a.rope_theta[static_cast<std::size_t>(layer)]);
+  }
   info.prompt_tokens = options.prompt_tokens;
   info.tokens = options.prompt_tokens + options.steps;
   info.dtype = "f16";
   info.key_state = "post_rope";
-  info.rope_theta = a.rope_theta;
+  info.rope_theta = thetas.front();
   info.rope_pairs = a.rope_interleaved ? "interleaved" : "half";
   info.rope_scaling = a.rope_scaling;
-  info.softmax_scale = 1 / std::sqrt(static_cast<double>(a.head_dim));
+  if (std::any_of(thetas.begin(), thetas.end(), [&](double t) { return t != thetas.front(); })) {
+    // A trace has one base: others are told as a scaling, so that nothing turns keys by the first.
+    info.rope_scaling = "bases by layer:";
+    for (const double theta : thetas) info.rope_scaling += " " + to_text(Value(theta));
+  }
+  info.softmax_scale = a.softmax_scale;
   info.tokenizer = model.tokenizer_name();
   info.text_source = options.text_source;
   info.text_sha256 = options.text_sha256;
@@ -77,7 +87,7 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   return info;
 }
 
-/// Full attention that hands on what it sees of the recorded layers to the trace.
+/// The model's own attention, which hands on what it sees of the recorded layers to the trace.
 class RecordingAttention final : public Attention {
  public:
   RecordingAttention(const Architecture& architecture, const TraceInfo& info,
@@ -272,8 +282,10 @@ void check_text(const Model& model, std::span<const std::int32_t> ids, std::int6
 double token_flops(const Architecture& a, std::int64_t position) {
   const std::int64_t layer =
       2 * a.hidden_size * (a.query_size() + a.kv_size()) + 3 * a.hidden_size * a.ffn_size;
-  const std::int64_t attention = 2 * a.query_size() * (position + 1);
-  return 2.0 * static_cast<double>(a.layers * (layer + attention) + a.hidden_size * a.vocabulary);
+  std::int64_t seen = 0;  // of all layers
+  for (std::int64_t i = 0; i < a.layers; ++i) seen += position + 1 - a.first_seen(i, position);
+  return 2.0 * static_cast<double>(a.layers * layer + 2 * a.query_size() * seen +
+                                   a.hidden_size * a.vocabulary);
 }
 
 RecordResult record_trace(const Model& model, const RecordOptions& options,

@@ -41,7 +41,7 @@ struct RecordResult {
   double steps_flops = 0;
 };
 
-/// Runs the model under full attention and writes what it computed as a trace. The trace's bytes
+/// Runs the model under its own attention and writes what it computed as a trace. The trace's bytes
 /// depend on the model and the options but not on threads or chunk_tokens. UserErrors: ids, layers
 /// or lengths that the model does not have, a vector beyond half precision.
 RecordResult record_trace(const Model& model, const RecordOptions& options, const std::string& out);

@@ -33,11 +33,13 @@ void rms_norm(const float* x, std::span<const float> weights, double epsilon, fl
 }  // namespace
 
 Transformer::Transformer(const Model& model, std::int64_t max_tokens, WorkerPool& pool)
-    : model_(model),
-      pool_(pool),
-      rope_({model.architecture().rope_theta, model.architecture().rope_interleaved,
-             model.architecture().head_dim, model.rope_factors()},
-            max_tokens) {}
+    : model_(model), pool_(pool) {
+  const Architecture& a = model.architecture();
+  for (const double theta : a.rope_theta) {
+    const RotaryEmbedding rope(theta, a.rope_interleaved, a.head_dim, model.rope_factors());
+    rope_of_layer_.push_back(&ropes_.try_emplace(theta, rope, max_tokens).first->second);
+  }
+}
 
 std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
                                         std::span<const std::int64_t> positions,
@@ -58,13 +60,6 @@ std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
                                       {&up_, a.ffn_size}}) {
     grow(*buffer, rows * width);
   }
-  const auto add_projected = [&] {
-    for_rows(rows, [&](std::int64_t r) {
-      for (std::int64_t i = r * a.hidden_size; i < (r + 1) * a.hidden_size; ++i) {
-        hidden_[static_cast<std::size_t>(i)] += projected_[static_cast<std::size_t>(i)];
-      }
-    });
-  };
 
   const bool ahead = attention.wants_queries_ahead();
   embed(ids);
@@ -84,12 +79,12 @@ std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
       const std::int64_t position = positions[static_cast<std::size_t>(r)];
       const auto finish_queries = [&](std::vector<float>& queries) {
         finish_heads(queries.data() + r * a.query_size(), a.query_heads, layer.query_bias,
-                     layer.query_norm, position);
+                     layer.query_norm, index, position);
       };
       finish_queries(queries_);
       if (ahead) finish_queries(queries_ahead_);
       finish_heads(keys_.data() + r * a.kv_size(), a.kv_heads, layer.key_bias, layer.key_norm,
-                   position);
+                   index, position);
       for (std::size_t i = 0; i < layer.value_bias.size(); ++i) {
         values_[static_cast<std::size_t>(r * a.kv_size()) + i] += layer.value_bias[i];
       }
@@ -106,17 +101,17 @@ std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
                      attended_.data());
     multiply(rows,
              std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
-    add_projected();
+    add_projected(rows, layer.post_attention_norm);
 
     norm_rows(hidden_, rows, layer.ffn_norm, normed_);
     multiply(rows, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
                               Product{&layer.up, normed_.data(), up_.data()}});
     for_rows(rows, [&](std::int64_t r) {
-      kernels::silu_multiply(gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size,
-                             a.ffn_size);
+      (a.gelu ? kernels::gelu_multiply : kernels::silu_multiply)(
+          gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size, a.ffn_size);
     });
     multiply(rows, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
-    add_projected();
+    add_projected(rows, layer.post_ffn_norm);
   }
   norm_rows(hidden_, rows, model_.output_norm(), projected_);
   return std::span<const float>(projected_).first(static_cast<std::size_t>(rows * a.hidden_size));
@@ -174,13 +169,15 @@ void Transformer::for_rows(std::int64_t rows, const std::function<void(std::int6
 
 void Transformer::embed(std::span<const std::int32_t> ids) {
   const Matrix& table = model_.embedding();
+  const auto scale = static_cast<float>(model_.architecture().embedding_scale);
   for (std::size_t r = 0; r < ids.size(); ++r) {
     assert(ids[r] >= 0 && ids[r] < table.outputs);
     float* row = hidden_.data() + static_cast<std::int64_t>(r) * table.inputs;
     const std::int64_t first = ids[r] / 16 * 16 * table.inputs + ids[r] % 16;
     for (std::int64_t i = 0; i < table.inputs; ++i) {
-      row[i] = table.floats != nullptr ? table.floats[first + 16 * i]
-                                       : bfloat16_to_float(table.bfloats[first + 16 * i].bits);
+      row[i] =
+          scale * (table.floats != nullptr ? table.floats[first + 16 * i]
+                                           : bfloat16_to_float(table.bfloats[first + 16 * i].bits));
     }
   }
 }
@@ -194,14 +191,25 @@ void Transformer::norm_rows(const std::vector<float>& from, std::int64_t rows,
   });
 }
 
+void Transformer::add_projected(std::int64_t rows, std::span<const float> norm) {
+  const Architecture& a = model_.architecture();
+  for_rows(rows, [&](std::int64_t r) {
+    float* to = hidden_.data() + r * a.hidden_size;
+    float* from = projected_.data() + r * a.hidden_size;
+    if (!norm.empty()) rms_norm(from, norm, a.norm_epsilon, from);
+    for (std::int64_t i = 0; i < a.hidden_size; ++i) to[i] += from[i];
+  });
+}
+
 void Transformer::finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
-                               std::span<const float> norm, std::int64_t position) const {
+                               std::span<const float> norm, std::int64_t layer,
+                               std::int64_t position) const {
   const Architecture& a = model_.architecture();
   for (std::size_t i = 0; i < bias.size(); ++i) row[i] += bias[i];
   for (std::int64_t head = 0; head < heads; ++head) {
     float* vector = row + head * a.head_dim;
     if (!norm.empty()) rms_norm(vector, norm, a.norm_epsilon, vector);
-    rotate(std::span(vector, static_cast<std::size_t>(a.head_dim)), position);
+    rotate(std::span(vector, static_cast<std::size_t>(a.head_dim)), layer, position);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -60,8 +61,10 @@ class Transformer {
   /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
 
-  /// Turns a head's vector to a position.
-  void rotate(std::span<float> head, std::int64_t position) const { rope_.rotate(head, position); }
+  /// Turns a head's vector to a position, as a layer does.
+  void rotate(std::span<float> head, std::int64_t layer, std::int64_t position) const {
+    rope_of_layer_[static_cast<std::size_t>(layer)]->rotate(head, position);
+  }
 
  private:
   struct Product {
@@ -74,13 +77,16 @@ class Transformer {
   void embed(std::span<const std::int32_t> ids);
   void norm_rows(const std::vector<float>& from, std::int64_t rows, std::span<const float> weights,
                  std::vector<float>& normed);
+  /// hidden_ += projected_, normed by `norm` where the model has one.
+  void add_projected(std::int64_t rows, std::span<const float> norm);
   /// Bias, head norm and RoPE of one row of heads.
   void finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
-                    std::span<const float> norm, std::int64_t position) const;
+                    std::span<const float> norm, std::int64_t layer, std::int64_t position) const;
 
   const Model& model_;
   WorkerPool& pool_;
-  RotaryTable rope_;
+  std::map<double, RotaryTable> ropes_;            // by base
+  std::vector<const RotaryTable*> rope_of_layer_;  // [layers]
 
   // Of the batch that runs, [rows, ...].
   std::vector<float> hidden_;

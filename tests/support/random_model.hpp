@@ -24,6 +24,9 @@ struct RandomModelShape {
   std::int64_t vocabulary = 101;
   std::string rope_pairs = "half";
   std::uint64_t seed = 1;
+  /// Gemma 3's parts: sliding windows (three layers), two bases of RoPE, norms behind attention and
+  /// feed-forward layer, GeGLU, a scaled embedding.
+  bool gemma = false;
 };
 
 /// Writes a model file of F32 weights (docs/recording.md).
@@ -59,6 +62,10 @@ inline void write_random_model(const std::string& file, const RandomModelShape& 
     const std::string prefix = "layer.0" + std::to_string(i) + ".";
     norm(prefix + "attention_norm", hidden);
     norm(prefix + "ffn_norm", hidden);
+    if (shape.gemma) {
+      norm(prefix + "post_attention_norm", hidden);
+      norm(prefix + "post_ffn_norm", hidden);
+    }
     matrix(prefix + "query", queries, hidden, 5);
     matrix(prefix + "key", keys, hidden, 5);
     matrix(prefix + "value", keys, hidden);
@@ -67,13 +74,20 @@ inline void write_random_model(const std::string& file, const RandomModelShape& 
     matrix(prefix + "up", shape.ffn_size, hidden);
     matrix(prefix + "down", hidden, shape.ffn_size);
   }
-  const nlohmann::json architecture = {
+  nlohmann::json architecture = {
       {"layers", shape.layers},         {"hidden_size", hidden},
       {"ffn_size", shape.ffn_size},     {"query_heads", shape.query_heads},
       {"kv_heads", shape.kv_heads},     {"head_dim", shape.head_dim},
       {"vocabulary", shape.vocabulary}, {"context_tokens", 1024},
       {"norm_epsilon", 1e-5},           {"rope_theta", 10000.0},
       {"rope_pairs", shape.rope_pairs}, {"rope_scaling", "none"}};
+  if (shape.gemma) {
+    architecture["sliding_window"] = {20, 0, 33};
+    architecture["rope_theta"] = {10000.0, 500000.0, 10000.0};
+    architecture["activation"] = "gelu_tanh";
+    architecture["embedding_scale"] = 3.0;
+    architecture["softmax_scale"] = 0.2;
+  }
   header["__metadata__"] = {{"format", "kvmodel"},      {"format_version", "1"},
                             {"name", "random"},         {"architecture", architecture.dump()},
                             {"tokenizer_name", "none"}, {"source", "random"},

@@ -21,6 +21,9 @@ PYTHON = os.environ.get("KVREPLAY_TORCH_PYTHON", "python3")
 PROMPT, STEPS = 8, 152
 TOKENS = PROMPT + STEPS
 
+WINDOW = 48
+GEMMA = {"head_dim": 32, "sliding_window": WINDOW, "hidden_activation": "gelu_pytorch_tanh"}
+
 # (name, class, how it is saved, configuration); 4 query heads on 2 KV heads.
 VARIANTS = {
     "llama": ("Llama", "float32", {"tie_word_embeddings": False}),
@@ -35,7 +38,19 @@ VARIANTS = {
                                                        "rope_theta": 1000000.0}}),
     "qwen3": ("Qwen3", "bfloat16", {"head_dim": 32}),
     "mistral": ("Mistral", "float32", {"sliding_window": None, "head_dim": 32}),
-    "mistral_window": ("Mistral", "float32", {"sliding_window": TOKENS}),
+    "mistral_window": ("Mistral", "float32", {"sliding_window": WINDOW}),
+    "qwen2_windows": ("Qwen2", "float32", {
+        "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}),
+    # Everything that the family has beside the llama family's differs from its default.
+    "gemma3": ("Gemma3", "float32", {
+        **GEMMA, "query_pre_attn_scalar": 24, "num_hidden_layers": 3,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}}),
+    # As in a GGUF file, which says neither: every sixth layer is full, q . k is scaled by the head.
+    "gemma3_by_sixths": ("Gemma3", "float32", {
+        **GEMMA, "query_pre_attn_scalar": 32, "num_hidden_layers": 7}),
 }
 
 # Models, and what each says of the ids: log-probabilities [tokens, vocabulary].
@@ -48,7 +63,8 @@ for number, (name, (family, dtype, config)) in enumerate(variants.items()):
     config = {"vocab_size": 320, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
               "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
               "initializer_range": 0.3, "rms_norm_eps": 1e-5, **config}
-    made = getattr(transformers, family + "Config")(**config)
+    kind = {"Gemma3": "Gemma3Text"}.get(family, family)
+    made = getattr(transformers, kind + "Config")(**config)
     model = getattr(transformers, family + "ForCausalLM")(made).eval()
     with torch.no_grad():  # transformers starts norms at 1 and biases at 0
         for parameter in model.parameters():
@@ -61,8 +77,8 @@ for number, (name, (family, dtype, config)) in enumerate(variants.items()):
     with torch.no_grad():
         logs = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1)
     numpy.save(folder / f"{name}.npy", logs.numpy())
-    if name == "llama":
-        numpy.savez(folder / "llama.npz", **{key: value.numpy()
+    if name in ("llama", "gemma3_by_sixths"):
+        numpy.savez(folder / f"{name}.npz", **{key: value.numpy()
                                              for key, value in model.state_dict().items()})
 """
 
@@ -129,6 +145,53 @@ writer.close()
 numpy.savez(out + ".npz", **weights)
 """
 
+# The same of Gemma 3, with SentencePiece's vocabulary; norms as its converter writes them, 1 added.
+WRITE_GEMMA_GGUF = """
+import json, pathlib, sys
+import gguf, numpy
+source, out, vocabulary = sys.argv[1:4]
+weights = dict(numpy.load(source))
+names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+         "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+         "mlp.down_proj": "ffn_down", "self_attn.q_norm": "attn_q_norm",
+         "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm",
+         "post_attention_layernorm": "post_attention_norm",
+         "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+tops = {"model.embed_tokens": "token_embd", "model.norm": "output_norm"}
+writer = gguf.GGUFWriter(out, "gemma3")
+for add, value in ((writer.add_context_length, 512), (writer.add_embedding_length, 64),
+                   (writer.add_block_count, 7), (writer.add_feed_forward_length, 96),
+                   (writer.add_head_count, 4), (writer.add_head_count_kv, 2),
+                   (writer.add_key_length, 32), (writer.add_value_length, 32),
+                   (writer.add_rope_freq_base, 1e6), (writer.add_layer_norm_rms_eps, 1e-5),
+                   (writer.add_sliding_window, 48)):
+    add(value)
+for name, value in json.loads(sys.argv[4]).items():
+    (writer.add_string if isinstance(value, str) else writer.add_float32)("gemma3." + name, value)
+vocabulary = json.loads(pathlib.Path(vocabulary).read_text())
+writer.add_tokenizer_model("llama")
+writer.add_tokenizer_pre("default")
+writer.add_token_list(vocabulary["tokens"])
+writer.add_token_scores(vocabulary["scores"])
+writer.add_token_types(vocabulary["kinds"])
+writer.add_bos_token_id(2)
+writer.add_unk_token_id(3)
+writer.add_add_space_prefix(vocabulary["prefix"])
+weights["model.embed_tokens.weight"] = numpy.resize(weights["model.embed_tokens.weight"],
+                                                    (len(vocabulary["tokens"]), 64))
+for key, value in weights.items():
+    name = key.rsplit(".", 1)[0]
+    if name == "lm_head":  # tied
+        continue
+    _, _, layer, part = name.split(".", 3) if name not in tops else (0, 0, 0, 0)
+    name = tops.get(name) or f"blk.{layer}.{names[part]}"
+    writer.add_tensor(f"{name}.weight", (value + (value.ndim == 1)).astype(numpy.float32))
+writer.write_header_to_file()
+writer.write_kv_data_to_file()
+writer.write_tensors_to_file()
+writer.close()
+"""
+
 RUN_WEIGHTS = """
 import json, sys
 import numpy, torch, transformers
@@ -182,6 +245,72 @@ TEXT = """In 1890, 12345 of them said: "it's the KING'S own, we'll see".\r
 \tTabs,   many spaces   \n\n\n and e\u0301 or \u00e9, \u00fc\u00df, \u4f60\u597d, \u0663\u0664, \U0001f600!!\n
 <|begin|>system<|end|><call>the end<call> of  the  text; the the the king 3.14159 -- x\u00a0y \u2028 z
 """
+
+
+def sentence_pieces(text, size):
+    """A vocabulary of SentencePiece's kind, of the runs of characters that `text` has most of:
+    tokens, kinds (3: control, 4: taken whole, 6: a byte, 1: other) and scores, best first."""
+    words = text.replace(" ", "\u2581")
+    runs = {words[i:i + length] for length in range(1, 6) for i in range(len(words) - length + 1)}
+    runs = sorted((run for run in runs if run.isprintable() or run == "\u2581"),
+                  key=lambda run: (len(run) > 1, -words.count(run) * len(run), run))
+    whole = ["\n", "\n\n", "  ", "   ", "<call>"]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<|begin|>", "<|end|>"]
+    # The rarest letters are left out: their bytes stand for them.
+    letters = [run for run in runs if len(run) == 1 and words.count(run) > 1]
+    longer = [run for run in runs if len(run) > 1 and set(run) <= set(letters)]
+    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
+    tokens = special + whole + bytes_ + (longer[:size] + letters)
+    kinds = [3] * len(special) + [4] * len(whole) + [6] * 256
+    kinds += [1] * (len(tokens) - len(kinds))
+    scores = [0.0 if kind != 1 else -float(i) for i, kind in enumerate(kinds)]
+    return {"tokens": tokens, "kinds": kinds, "scores": scores}
+
+
+def sentence_piece_ids(text, vocabulary):
+    """SentencePiece's BPE from its description: what is taken whole first, the longest where there
+    are several; elsewhere the two neighbours whose union scores highest become one, the left ones of
+    equals, until no union is a token; what is none is spelt in bytes."""
+    tokens, kinds = vocabulary["tokens"], vocabulary["kinds"]
+    ids = {token: i for i, token in enumerate(tokens)}
+    scores = {token: score for token, kind, score in zip(tokens, kinds, vocabulary["scores"])
+              if kind == 1}
+    whole = sorted((token for token, kind in zip(tokens, kinds) if kind in (3, 4)), key=len)[::-1]
+    found, rest = [ids["<bos>"]], text
+
+    def join(part):
+        pieces = list((vocabulary["prefix"] * " " + part).replace(" ", "\u2581"))
+        while True:
+            unions = [(-scores[a + b], i) for i, (a, b) in enumerate(zip(pieces, pieces[1:]))
+                      if a + b in scores]
+            if not unions:
+                break
+            _, i = min(unions)
+            pieces[i:i + 2] = [pieces[i] + pieces[i + 1]]
+        for piece in pieces:
+            found.extend([ids[piece]] if piece in scores else
+                         [ids[f"<0x{byte:02X}>"] for byte in piece.encode()])
+
+    part = ""
+    while rest:
+        first = next((token for token in whole if rest.startswith(token)), None)
+        if first is None:
+            part, rest = part + rest[0], rest[1:]
+            if rest:
+                continue
+        if part:
+            join(part)
+            part = ""
+        if first is not None:
+            found.append(ids[first])
+            rest = rest[len(first):]
+    return found
+
+
+def architecture_of(model):
+    with open(model, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return json.loads(header["__metadata__"]["architecture"])
 
 
 def missing_module():
@@ -264,14 +393,20 @@ class ImportModel(ProgramTest):
         shards = list((self.folder / "llama3_in_shards_of_f16").glob("model-*.safetensors"))
         self.assertGreater(len(shards), 2)
 
-    def test_a_sliding_window_is_the_context(self):
-        made = self.import_model(self.folder / "mistral_window", "window.kvmodel")
-        self.assertIn(f"{TOKENS} of its 512 positions", made.stderr)
-        ids = self.folder / "long.txt"
-        ids.write_text(" ".join(map(str, [*self.ids, 1])))
-        self.refuses(["record", "--model", self.folder / "window.kvmodel", "--token-ids", ids,
-                      "--prompt", PROMPT, "--steps", STEPS + 1, "--out", "long.kvtrace.h5"],
-                     [f"{TOKENS} or fewer"])
+    def test_windows_are_told_by_layer(self):
+        """One number where all layers have the same; none where no position lies outside."""
+        for name, window, config in (
+                ("mistral_window", WINDOW, {}), ("mistral_window", 0, {"sliding_window": 512}),
+                ("qwen2_windows", [0, WINDOW], {}), ("qwen2", 0, {}),
+                ("qwen2_windows", [0, WINDOW], {"layer_types": None}),
+                ("gemma3", [0, WINDOW, WINDOW], {}),
+                ("gemma3_by_sixths", [WINDOW] * 5 + [0, WINDOW], {"layer_types": None})):
+            with self.subTest(name, **config):
+                made = self.import_model(self.edited(name, **config), "window.kvmodel")
+                self.assertEqual(made.returncode, 0, made.stderr)
+                architecture = architecture_of(self.folder / "window.kvmodel")
+                self.assertEqual(architecture.get("sliding_window", 0), window)
+                self.assertEqual(architecture["context_tokens"], 512)
 
     def edited(self, name, file="config.json", **changes):
         """A copy of a model whose configuration is other."""
@@ -332,6 +467,72 @@ class ImportModel(ProgramTest):
                 self.torch(RUN_WEIGHTS, self.folder / "llama", f"{file}.npz", json.dumps(self.ids),
                            logs)
                 self.compare(f"{kind}.kvmodel", np.load(logs))
+
+    def test_gemma_gguf_agrees_with_transformers(self):
+        vocabulary = self.folder / "pieces.json"
+        vocabulary.write_text(json.dumps({**sentence_pieces(TEXT, 80), "prefix": False}))
+        file = self.folder / "gemma.gguf"
+        made = self.gguf_python("-c", WRITE_GEMMA_GGUF, self.folder / "gemma3_by_sixths.npz", file,
+                                vocabulary, "{}")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        made = self.import_model(file, "gemma.kvmodel", [SOURCE / "tools/scripts/python-env"])
+        self.assertEqual(made.returncode, 0, made.stderr)
+        ours = architecture_of(self.folder / "gemma.kvmodel")
+        self.import_model(self.folder / "gemma3_by_sixths", "hf.kvmodel")
+        theirs = architecture_of(self.folder / "hf.kvmodel")
+        self.assertEqual({**ours, "vocabulary": 320, "norm_epsilon": 0},
+                         {**theirs, "norm_epsilon": 0})
+        ids = [token % 256 for token in self.ids]
+        self.compare_ids(ids, "gemma.kvmodel", "hf.kvmodel")
+
+    def compare_ids(self, ids, *models):
+        """Models that are to say the same of ids but for what they do not share: the vocabulary."""
+        (self.folder / "shared.txt").write_text(" ".join(map(str, ids)))
+        keys = []
+        for model in models:
+            out = self.folder / "shared.kvtrace.h5"
+            out.unlink(missing_ok=True)
+            self.succeed("record", "--model", self.folder / model, "--token-ids", "shared.txt",
+                         "--prompt", PROMPT, "--steps", STEPS, "--out", out)
+            with h5py.File(out) as trace:
+                keys.append([layer["key"][:] for layer in trace["layer"].values()])
+        np.testing.assert_array_equal(keys[0], keys[1])
+
+    def test_token_ids_are_those_of_sentence_piece(self):
+        text = self.folder / "pieces.txt"
+        text.write_bytes(TEXT.encode())
+        for prefix in (False, True):
+            with self.subTest(prefix=prefix):
+                pieces = {**sentence_pieces(TEXT, 80), "prefix": prefix}
+                (self.folder / "pieces.json").write_text(json.dumps(pieces))
+                file = self.folder / "pieces.gguf"
+                made = self.gguf_python("-c", WRITE_GEMMA_GGUF,
+                                        self.folder / "gemma3_by_sixths.npz", file,
+                                        self.folder / "pieces.json", "{}")
+                self.assertEqual(made.returncode, 0, made.stderr)
+                made = self.import_model(file, "pieces.kvmodel", [SOURCE / "tools/scripts/python-env"])
+                self.assertEqual(made.returncode, 0, made.stderr)
+                found = self.gguf_python(SOURCE / "tools/tokenise.py", "encode",
+                                         self.folder / "pieces.kvmodel", text)
+                expected = sentence_piece_ids(TEXT, pieces)
+                self.assertEqual(list(map(int, found.stdout.split())), expected)
+                self.assertGreater(sum(token < 267 for token in expected), 20, "nothing spelt")
+                self.assertLess(len(expected), len(TEXT))
+
+    def test_gemma_gguf_that_cannot_be_represented(self):
+        vocabulary = self.folder / "pieces.json"
+        vocabulary.write_text(json.dumps({**sentence_pieces(TEXT, 80), "prefix": False}))
+        for settings, says in (({"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
+                                "rope.scaling.type is linear"),
+                               ({"final_logit_softcapping": 30.0},
+                                "final_logit_softcapping is 30")):
+            file = self.folder / "bad.gguf"
+            made = self.gguf_python("-c", WRITE_GEMMA_GGUF, self.folder / "gemma3_by_sixths.npz",
+                                    file, vocabulary, json.dumps(settings))
+            self.assertEqual(made.returncode, 0, made.stderr)
+            made = self.import_model(file, "bad.kvmodel", [SOURCE / "tools/scripts/python-env"])
+            self.assertEqual(made.returncode, 2, made.stderr)
+            self.assertIn(says, made.stderr)
 
     def test_gguf_that_cannot_be_represented(self):
         for settings, says in (({"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0},

@@ -1,5 +1,6 @@
 """`kvreplay record` on small random models, beside a plain numpy model; unsound model files."""
 
+import csv
 import json
 import os
 import subprocess
@@ -25,6 +26,7 @@ VARIANTS = {
         "norms": True,
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+    "gemma": {"norms": True, **tiny_model.GEMMA},
 }
 
 
@@ -110,6 +112,31 @@ class Record(ProgramTest):
                     logs = trace["tokens/log_probability"][:-1].astype(np.float64)
                 self.assertIn(f"{np.exp(-logs.mean()):.4f}", printed)
                 self.assertIn(f"{np.exp(-logs[PROMPT:].mean()):.4f}", printed)
+
+    def test_windows_and_bases_are_told_by_layer(self):
+        path, _ = self.record("gemma", "gemma.kvtrace.h5")
+        with h5py.File(path) as trace:
+            self.assertEqual(trace.attrs["sliding_window"].tolist(), [24, 0, 24])
+            self.assertEqual(trace.attrs["rope_theta"], 1000)
+            self.assertEqual(trace.attrs["rope_scaling"], "bases by layer: 1000 1e+06 1000")
+            self.assertAlmostEqual(trace.attrs["softmax_scale"], 20 ** -0.5)
+        for layers, window, theta in (("1", [0], 1e6), ("0,2", [24, 24], 1e3)):
+            path, _ = self.record("gemma", "some.kvtrace.h5", "--layers", layers)
+            with h5py.File(path) as trace:
+                self.assertEqual(trace.attrs["sliding_window"].tolist(), window)
+                self.assertEqual(trace.attrs["rope_theta"], theta)
+                self.assertEqual(trace.attrs["rope_scaling"], "none")
+
+    def test_closed_loop_within_windows(self):
+        """A system that drops nothing says what the model does; neither attends beyond a window."""
+        self.succeed("evaluate", "--model", self.models["gemma"], "--token-ids", self.ids, "--prompt",
+                     PROMPT, "--steps", STEPS, "--systems", "in_memory", "--out", "evaluated")
+        with open(self.folder / "evaluated/closed_loop.csv", newline="") as file:
+            rows = {row["system"]: row for row in csv.DictReader(file)}
+        mean = (24 + 24 + PROMPT + (STEPS + 1) / 2) / 3
+        for row in rows.values():
+            self.assertAlmostEqual(float(row["attended_tokens"]), mean, delta=0.01)
+        self.assertLess(float(rows["in_memory"]["kl_nats"]), 1e-4)
 
     def test_greedy_tokens_are_the_likeliest_ones(self):
         path, _ = self.record("plain", "greedy.kvtrace.h5", "--generate")
@@ -209,6 +236,10 @@ class Record(ProgramTest):
         refuses(["head_dim", "multiple of 16"], head_dim=17)
         refuses(["query_heads", "multiple of kv_heads"], query_heads=10)
         refuses(["layers", "0"], layers=0)
+        refuses(["sliding_window/1", "-1", "one per layer"], sliding_window=[8, -1, 0])
+        refuses(["sliding_window", "2 values", "a list of 3"], sliding_window=[8, 0])
+        refuses(["rope_theta", "true", "a number from 1"], rope_theta=True)
+        refuses(["activation", "relu", "gelu_tanh"], activation="relu")
         refuses(["rope_pairs", "thirds"], rope_pairs="thirds")
         refuses(["rope_teta", "rope_theta"], rope_teta=3)
 
@@ -237,6 +268,16 @@ class Record(ProgramTest):
         refuses(["GPT2LMHeadModel", "LlamaForCausalLM"], architectures=["GPT2LMHeadModel"])
         refuses(["head_dim is 20", "multiple of 16"], head_dim=20)
         refuses(["scaling is yarn"], rope_scaling={"rope_type": "yarn"})
+        gemma = {"norms": True, **tiny_model.GEMMA}
+        refuses(["scaling is linear", "some layers"],
+                **{**gemma, "rope_scaling": {"rope_type": "linear", "factor": 8.0}})
+        refuses(["final_logit_softcapping is 30"], **gemma, final_logit_softcapping=30.0)
+        refuses(["hidden_activation is silu", "gelu_pytorch_tanh"],
+                **{**gemma, "hidden_activation": "silu"})
+        refuses(["layer_types has none"], **{**gemma, "layer_types": ["none"] * 3})
+        refuses(["2 layers", "3, one per layer"],
+                **{**gemma, "layer_types": ["full_attention"] * 2})
+        refuses(["k_norm.weight is missing"], **tiny_model.GEMMA)
 
 
 if __name__ == "__main__":

@@ -38,10 +38,14 @@ class ReferenceModel:
         mean = np.mean(x * x, axis=-1, keepdims=True)
         return x / np.sqrt(mean + self.shape["norm_epsilon"]) * weights
 
-    def rotate(self, heads):
+    def by_layer(self, name, index, otherwise=0):
+        value = self.shape.get(name, otherwise)
+        return value[index] if isinstance(value, list) else value
+
+    def rotate(self, heads, theta):
         """RoPE of [heads, tokens, head_dim], positions from 0 on."""
         dim = self.shape["head_dim"]
-        frequencies = self.shape["rope_theta"] ** (-2.0 * np.arange(dim // 2) / dim)
+        frequencies = theta ** (-2.0 * np.arange(dim // 2) / dim)
         if self.has("rope_factors"):
             frequencies = frequencies / self.vector("rope_factors")
         angles = np.arange(heads.shape[1])[:, None] * frequencies
@@ -56,7 +60,8 @@ class ReferenceModel:
         result[..., second] = x * sine + y * cosine
         return result
 
-    def heads(self, layer, name, x, count, turned):
+    def heads(self, index, name, x, count, turned):
+        layer = f"layer.{index:02d}"
         dim = self.shape["head_dim"]
         vectors = x @ self.matrix(f"{layer}.{name}", count * dim).T
         if self.has(f"{layer}.{name}_bias"):
@@ -64,24 +69,35 @@ class ReferenceModel:
         vectors = vectors.reshape(len(x), count, dim).transpose(1, 0, 2)
         if self.has(f"{layer}.{name}_norm"):
             vectors = self.norm(vectors, self.vector(f"{layer}.{name}_norm"))
-        return self.rotate(vectors) if turned else vectors
+        return self.rotate(vectors, self.by_layer("rope_theta", index)) if turned else vectors
+
+    def add(self, x, change, norm):
+        return x + (self.norm(change, self.vector(norm)) if self.has(norm) else change)
+
+    def activate(self, gate):
+        if self.shape.get("activation", "silu") == "silu":
+            return gate / (1 + np.exp(-gate))
+        return gate / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (gate + 0.044715 * gate ** 3)))
 
     def run(self, ids, visit=None):
         """Log-probabilities of the next token, [tokens, vocabulary]. visit(layer, dict) sees each
         layer's vectors."""
         shape = self.shape
         group = shape["query_heads"] // shape["kv_heads"]
-        x = self.matrix("embedding", shape["vocabulary"])[ids]
-        mask = np.tri(len(ids), dtype=bool)
+        scale = shape.get("softmax_scale", 0) or shape["head_dim"] ** -0.5
+        x = self.matrix("embedding", shape["vocabulary"])[ids] * shape.get("embedding_scale", 1)
+        distance = np.arange(len(ids))[:, None] - np.arange(len(ids))
         before = None
         for index in range(shape["layers"]):
             layer = f"layer.{index:02d}"
             normed = self.norm(x, self.vector(f"{layer}.attention_norm"))
-            queries = self.heads(layer, "query", normed, shape["query_heads"], True)
-            keys = self.heads(layer, "key", normed, shape["kv_heads"], True)
-            values = self.heads(layer, "value", normed, shape["kv_heads"], False)
+            window = self.by_layer("sliding_window", index) or len(ids)
+            mask = (distance >= 0) & (distance < window)
+            queries = self.heads(index, "query", normed, shape["query_heads"], True)
+            keys = self.heads(index, "key", normed, shape["kv_heads"], True)
+            values = self.heads(index, "value", normed, shape["kv_heads"], False)
             if visit:
-                ahead = self.heads(layer, "query",
+                ahead = self.heads(index, "query",
                                    self.norm(x if before is None else before,
                                              self.vector(f"{layer}.attention_norm")),
                                    shape["query_heads"], True)
@@ -90,18 +106,18 @@ class ReferenceModel:
             before = x
             attended = []
             for head in range(shape["query_heads"]):
-                logits = queries[head] @ keys[head // group].T / np.sqrt(shape["head_dim"])
+                logits = queries[head] @ keys[head // group].T * scale
                 logits = np.where(mask, logits, -np.inf)
                 weights = np.exp(logits - logits.max(axis=1, keepdims=True))
                 weights /= weights.sum(axis=1, keepdims=True)
                 attended.append(weights @ values[head // group])
-            x = x + np.concatenate(attended, axis=1) @ self.matrix(
-                f"{layer}.attention_output", shape["hidden_size"]).T
+            x = self.add(x, np.concatenate(attended, axis=1) @ self.matrix(
+                f"{layer}.attention_output", shape["hidden_size"]).T, f"{layer}.post_attention_norm")
             normed = self.norm(x, self.vector(f"{layer}.ffn_norm"))
             gate = normed @ self.matrix(f"{layer}.gate", shape["ffn_size"]).T
             up = normed @ self.matrix(f"{layer}.up", shape["ffn_size"]).T
-            x = x + (gate / (1 + np.exp(-gate)) * up) @ self.matrix(
-                f"{layer}.down", shape["hidden_size"]).T
+            x = self.add(x, (self.activate(gate) * up) @ self.matrix(
+                f"{layer}.down", shape["hidden_size"]).T, f"{layer}.post_ffn_norm")
         x = self.norm(x, self.vector("output_norm"))
         head = "output" if self.has("output") else "embedding"
         logits = x @ self.matrix(head, shape["vocabulary"]).T

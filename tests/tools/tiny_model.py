@@ -10,6 +10,12 @@ CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 144, "intermedia
           "head_dim": 16, "vocab_size": 101, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
           "rope_theta": 10000.0, "hidden_act": "silu"}
 
+# What Gemma 3 has beside that: layers of two kinds, RoPE of two bases.
+GEMMA = {"architectures": ["Gemma3ForCausalLM"], "hidden_activation": "gelu_pytorch_tanh",
+         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+         "sliding_window": 24, "rope_theta": 1000000.0, "rope_local_base_freq": 1000.0,
+         "query_pre_attn_scalar": 20}
+
 
 def tensors(config, tied, biases, norms, seed):
     random = np.random.default_rng(seed)
@@ -19,8 +25,10 @@ def tensors(config, tied, biases, norms, seed):
     def matrix(outputs, inputs, scale=1.5):
         return random.normal(0, scale / np.sqrt(inputs), (outputs, inputs))
 
+    gemma = config["architectures"] == GEMMA["architectures"]
+
     def vector(size, mean):
-        return random.normal(mean, 0.2, size)
+        return random.normal(0 if gemma else mean, 0.2, size)  # Gemma's are added to 1
 
     made = {"model.embed_tokens.weight": matrix(config["vocab_size"], hidden, 4),
             "model.norm.weight": vector(hidden, 1)}
@@ -43,6 +51,9 @@ def tensors(config, tied, biases, norms, seed):
         if norms:
             own |= {"self_attn.q_norm.weight": vector(dim, 1),
                     "self_attn.k_norm.weight": vector(dim, 1)}
+        if gemma:
+            own |= {f"{name}_feedforward_layernorm.weight": vector(hidden, 1)
+                    for name in ("pre", "post")}
         made |= {f"model.layers.{layer}.{name}": values for name, values in own.items()}
     return made
 

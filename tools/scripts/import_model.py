@@ -3,8 +3,8 @@
     tools/scripts/python-env tools/scripts/import_model.py SOURCE OUT [--name NAME] [--dtype TYPE]
 
 SOURCE is a .gguf file, or a folder with config.json, *.safetensors and tokenizer.json. Models of
-the llama family are taken: Llama, SmolLM2, Mistral, Qwen2 and Qwen3 (dense). What this cannot
-represent is refused, never left out. The result is described in docs/recording.md.
+the llama family are taken: Llama, SmolLM2, Mistral, Qwen2, Qwen3 (dense) and Gemma 3 (text). What
+this cannot represent is refused, never left out. The result is described in docs/recording.md.
 """
 
 import hashlib
@@ -27,13 +27,17 @@ PANEL = 16  # outputs of a matrix that lie side by side
 LAYER_MATRICES = ["query", "key", "value", "attention_output", "gate", "up", "down"]
 LAYER_VECTORS = ["attention_norm", "ffn_norm"]
 OPTIONAL_VECTORS = ["query_bias", "key_bias", "value_bias", "query_norm", "key_norm"]
+# What every model of the Gemma 3 family has.
+GEMMA_NORMS = ["post_attention_norm", "post_ffn_norm"]
+GEMMA_HEAD_NORMS = ["query_norm", "key_norm"]
 
 GGUF_NAMES = {
     "query": "attn_q.weight", "key": "attn_k.weight", "value": "attn_v.weight",
     "attention_output": "attn_output.weight", "gate": "ffn_gate.weight", "up": "ffn_up.weight",
     "down": "ffn_down.weight", "attention_norm": "attn_norm.weight", "ffn_norm": "ffn_norm.weight",
     "query_bias": "attn_q.bias", "key_bias": "attn_k.bias", "value_bias": "attn_v.bias",
-    "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight"}
+    "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight",
+    "post_attention_norm": "post_attention_norm.weight", "post_ffn_norm": "post_ffw_norm.weight"}
 HF_NAMES = {
     "query": "self_attn.q_proj.weight", "key": "self_attn.k_proj.weight",
     "value": "self_attn.v_proj.weight", "attention_output": "self_attn.o_proj.weight",
@@ -42,12 +46,17 @@ HF_NAMES = {
     "query_bias": "self_attn.q_proj.bias", "key_bias": "self_attn.k_proj.bias",
     "value_bias": "self_attn.v_proj.bias", "query_norm": "self_attn.q_norm.weight",
     "key_norm": "self_attn.k_norm.weight"}
+HF_GEMMA_NAMES = {
+    **HF_NAMES, "post_attention_norm": "post_attention_layernorm.weight",
+    "ffn_norm": "pre_feedforward_layernorm.weight",
+    "post_ffn_norm": "post_feedforward_layernorm.weight"}
 
 # Pairs that RoPE turns together: llama's GGUF files have their rows permuted, the others have not.
-GGUF_PAIRS = {"llama": "interleaved", "qwen2": "half", "qwen3": "half"}
+GGUF_PAIRS = {"llama": "interleaved", "qwen2": "half", "qwen3": "half", "gemma3": "half"}
 LLAMA3_KEYS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
 HF_ARCHITECTURES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                    "Qwen3ForCausalLM"]
+                    "Qwen3ForCausalLM", "Gemma3ForCausalLM"]
+GEMMA_PERIOD = 6  # every sixth layer attends to all tokens, the others within the window
 
 LLAMA3_SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
                 r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -67,6 +76,33 @@ PRE_TOKENISERS = {
         {"type": "Digits", "individual_digits": True}, {**BYTE_LEVEL, "use_regex": True}]},
     "llama-bpe": split_then_bytes(LLAMA3_SPLIT),
     "qwen2": split_then_bytes(LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}"))}
+
+
+def space_marks(prefix):
+    """SentencePiece's: a space is a character of a word; `prefix`: a text begins with one."""
+    mark = "\u2581"
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": mark}
+    back = [{"type": "Replace", "pattern": {"String": mark}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"}]
+    if not prefix:
+        return {"normalizer": replace, "decoder": {"type": "Sequence", "decoders": back}}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    return {"normalizer": {"type": "Sequence",
+                           "normalizers": [{"type": "Prepend", "prepend": mark}, replace]},
+            "decoder": {"type": "Sequence", "decoders": [*back, strip]}}
+
+
+def merges_by_score(tokens, kinds, scores):
+    """SentencePiece's BPE joins the two neighbours whose union is the token of the highest score:
+    as merges, in their order."""
+    normal = {token: score for token, kind, score in zip(tokens, kinds, scores) if kind == 1}
+    found = []
+    for token, score in normal.items():
+        for cut in range(1, len(token)):
+            if token[:cut] in normal and token[cut:] in normal:
+                found.append((-score, token[:cut], token[cut:]))
+    found.sort(key=lambda merge: merge[0])  # stable: the same on every machine
+    return [[left, right] for _, left, right in found]
 
 
 def sha256_of(paths):
@@ -106,13 +142,17 @@ def llama3_factors(head_dim, theta, factor, low, high, length):
     return np.array(factors, np.float32)
 
 
-def within_window(context, window):
-    """The positions up to which attention in a sliding window is full attention."""
-    if window == 0 or window >= context:
-        return context
-    print(f"import_model: note: attention reaches {window} positions back: the model is taken up to "
-          f"{window} of its {context} positions, where that is full attention", file=sys.stderr)
-    return window
+def full_every(period, layers):
+    """Whether each layer attends to all tokens."""
+    return [(layer + 1) % period == 0 for layer in range(layers)]
+
+
+def gemma_parts(architecture, full, window, theta, local_theta, scale):
+    """What a model of the Gemma 3 family has beside the llama family's. `scale`: of q . k."""
+    return {"sliding_window": [0 if every else window for every in full],
+            "rope_theta": [theta if every else local_theta for every in full],
+            "activation": "gelu_tanh", "embedding_scale": math.sqrt(architecture["hidden_size"]),
+            "softmax_scale": scale}
 
 
 class GgufSource:
@@ -142,6 +182,9 @@ class GgufSource:
 
     def own(self, name, default=None):
         return self.field(f"{self.kind}.{name}", default)
+
+    def is_gemma(self):
+        return self.kind == "gemma3"
 
     def name(self):
         return str(self.field("general.name", pathlib.Path(self.path).stem))
@@ -178,19 +221,41 @@ class GgufSource:
         for what in ["rope.dimension_count", "attention.value_length"]:
             if int(self.own(what, head_dim)) != head_dim:
                 raise UserError(f"{self.path}: {self.kind}.{what} is {self.own(what)}; "
-                                f"allowed: {head_dim}, the length of a key")
-        return {"layers": int(self.own("block_count")), "hidden_size": hidden,
-                "ffn_size": int(self.own("feed_forward_length")), "query_heads": heads,
-                "kv_heads": int(self.own("attention.head_count_kv", heads)), "head_dim": head_dim,
-                "vocabulary": len(self.field("tokenizer.ggml.tokens")),
-                "context_tokens": within_window(int(self.own("context_length")),
-                                                int(self.own("attention.sliding_window", 0))),
-                "norm_epsilon": float(self.own("attention.layer_norm_rms_epsilon")),
-                "rope_theta": float(self.own("rope.freq_base", 10000.0)),
-                "rope_pairs": GGUF_PAIRS[self.kind], "rope_scaling": "none"}
+                                     f"allowed: {head_dim}, the length of a key")
+        window = int(self.own("attention.sliding_window", 0))
+        architecture = {
+            "layers": int(self.own("block_count")), "hidden_size": hidden,
+            "ffn_size": int(self.own("feed_forward_length")), "query_heads": heads,
+            "kv_heads": int(self.own("attention.head_count_kv", heads)), "head_dim": head_dim,
+            "vocabulary": len(self.field("tokenizer.ggml.tokens")),
+            "context_tokens": int(self.own("context_length")), "sliding_window": window,
+            "norm_epsilon": float(self.own("attention.layer_norm_rms_epsilon")),
+            "rope_theta": float(self.own("rope.freq_base", 10000.0)),
+            "rope_pairs": GGUF_PAIRS[self.kind], "rope_scaling": "none"}
+        if self.is_gemma():
+            architecture |= self.gemma(architecture, window)
+        return architecture
+
+    def gemma(self, architecture, window):
+        for what in ["final_logit_softcapping", "attn_logit_softcapping"]:
+            if self.own(what, 0):
+                raise UserError(f"{self.path}: {self.kind}.{what} is {self.own(what)}; "
+                                     "allowed: none")
+        period = self.own("attention.sliding_window_pattern", GEMMA_PERIOD)
+        full = ([not sliding for sliding in period] if isinstance(period, list)
+                else full_every(int(period), architecture["layers"]))
+        # GGUF does not hold query_pre_attn_scalar. It is the head's size but in the 27B model, which
+        # has 62 layers. (llama.cpp: src/models/gemma3)
+        scalar = (architecture["hidden_size"] / architecture["query_heads"]
+                  if architecture["layers"] == 62 else architecture["head_dim"])
+        return gemma_parts(architecture, full, window, architecture["rope_theta"],
+                           float(self.own("rope.freq_base_swa", 10000.0)), scalar ** -0.5)
 
     def rope_factors(self, architecture):
         kind = self.own("rope.scaling.type", "none")
+        if self.is_gemma() and kind != "none":
+            raise UserError(f"{self.path}: rope.scaling.type is {kind}, of some layers only; "
+                                 "allowed for gemma3: none")
         if kind not in ("none", "linear"):
             raise UserError(f"{self.path}: rope.scaling.type is {kind}; "
                             "allowed: none, linear, or factors in rope_freqs.weight")
@@ -208,7 +273,8 @@ class GgufSource:
         """A tokenizer.json, or None where its pieces are not of a kind that is known here."""
         model = self.field("tokenizer.ggml.model")
         pre = self.field("tokenizer.ggml.pre", "not stated")
-        if model != "gpt2" or pre not in PRE_TOKENISERS:
+        sentence_piece = model == "llama" and "tokenizer.ggml.scores" in self.reader.fields
+        if not sentence_piece and (model != "gpt2" or pre not in PRE_TOKENISERS):
             print(f"import_model: warning: tokenizer {model}/{pre} is not known: record this model "
                   "with --token-ids", file=sys.stderr)
             return None, f"{model}/{pre}"
@@ -220,7 +286,7 @@ class GgufSource:
                  for i, (token, kind) in enumerate(zip(tokens, kinds)) if kind in (3, 4)]
         first = None
         # llama.cpp's default is that of the pre-tokeniser's family.
-        if self.field("tokenizer.ggml.add_bos_token", pre == "llama-bpe"):
+        if self.field("tokenizer.ggml.add_bos_token", sentence_piece or pre == "llama-bpe"):
             bos = int(self.field("tokenizer.ggml.bos_token_id"))
             name = tokens[bos]
             first = {"type": "TemplateProcessing",
@@ -229,18 +295,24 @@ class GgufSource:
                      "pair": [{"Sequence": {"id": "A", "type_id": 0}},
                               {"Sequence": {"id": "B", "type_id": 1}}],
                      "special_tokens": {name: {"id": name, "ids": [bos], "tokens": [name]}}}
-        merges = [merge.split(" ") for merge in self.field("tokenizer.ggml.merges")]
-        whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
-                 "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
-                 "pre_tokenizer": PRE_TOKENISERS[pre], "post_processor": first,
-                 "decoder": {**BYTE_LEVEL, "use_regex": True},
-                 "model": {"type": "BPE", "dropout": None, "unk_token": None,
-                           "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                           "fuse_unk": False, "byte_fallback": False,
-                           "ignore_merges": pre == "llama-bpe",
-                           "vocab": {token: i for i, token in enumerate(tokens)},
-                           "merges": merges}}
-        return json.dumps(whole, ensure_ascii=False), f"{model}/{pre}"
+        vocabulary = {token: i for i, token in enumerate(tokens)}
+        bpe = {"type": "BPE", "dropout": None, "unk_token": None,
+               "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+               "byte_fallback": False, "ignore_merges": pre == "llama-bpe", "vocab": vocabulary}
+        whole = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added}
+        if sentence_piece:
+            prefix = self.field("tokenizer.ggml.add_space_prefix", True)
+            whole |= {**space_marks(prefix), "pre_tokenizer": None, "post_processor": first}
+            unknown = int(self.field("tokenizer.ggml.unknown_token_id", 0))
+            bpe |= {"unk_token": tokens[unknown], "fuse_unk": True, "byte_fallback": True,
+                    "merges": merges_by_score(tokens, kinds,
+                                              self.field("tokenizer.ggml.scores"))}
+        else:
+            whole |= {"normalizer": {"type": "NFC"} if pre == "qwen2" else None,
+                      "decoder": {**BYTE_LEVEL, "use_regex": True},
+                      "pre_tokenizer": PRE_TOKENISERS[pre], "post_processor": first}
+            bpe |= {"merges": [merge.split(" ") for merge in self.field("tokenizer.ggml.merges")]}
+        return json.dumps({**whole, "model": bpe}, ensure_ascii=False), f"{model}/{pre}"
 
 
 class HuggingFaceSource:
@@ -250,10 +322,17 @@ class HuggingFaceSource:
         self.kind = (self.config.get("architectures") or ["unknown"])[0]
         if self.kind not in HF_ARCHITECTURES:
             raise UserError(f"{folder}/config.json: architectures is {self.kind}; "
-                            f"allowed: {', '.join(HF_ARCHITECTURES)}")
-        if self.config.get("hidden_act", "silu") != "silu":
-            raise UserError(f"{folder}/config.json: hidden_act is "
-                            f"{self.config['hidden_act']}; allowed: silu")
+                                 f"allowed: {', '.join(HF_ARCHITECTURES)}")
+        act = "hidden_activation" if self.is_gemma() else "hidden_act"
+        allowed = "gelu_pytorch_tanh" if self.is_gemma() else "silu"
+        if self.config.get(act, allowed) != allowed:
+            raise UserError(f"{folder}/config.json: {act} is {self.config[act]}; "
+                                 f"allowed: {allowed}")
+        for key in ["final_logit_softcapping", "attn_logit_softcapping",
+                    "use_bidirectional_attention"]:
+            if self.config.get(key):
+                raise UserError(f"{folder}/config.json: {key} is {self.config[key]}; "
+                                     "allowed: none")
         self.rope = self.rope_parameters()
         self.files = self.find_files()
         self.where = {}
@@ -284,9 +363,14 @@ class HuggingFaceSource:
                 raise UserError(f"{file}: is missing, but {index} names it")
         return files
 
+    def is_gemma(self):
+        return self.kind == "Gemma3ForCausalLM"
+
     def rope_parameters(self):
         """Base and scaling; transformers 5 writes both in one place, earlier versions in two."""
         parameters = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        if self.is_gemma():
+            return self.gemma_rope(parameters)
         if any(isinstance(value, dict) for value in parameters.values()):
             raise UserError(f"{self.folder}/config.json: rope_parameters differ by kind of "
                             "layer; allowed: the same for all layers")
@@ -298,13 +382,45 @@ class HuggingFaceSource:
                             "allowed: 1")
         return {**parameters, "rope_theta": float(theta)}
 
-    def sliding_window(self):
-        """Positions that attention reaches back, 0 = all; what transformers takes where the
+    def gemma_rope(self, parameters):
+        """Of the layers that attend to all tokens, with the others' base."""
+        every = parameters.get("full_attention", parameters)
+        local = parameters.get("sliding_attention", {})
+        for scaling in (every, local):
+            kind = scaling.get("rope_type", scaling.get("type", "default"))
+            if kind != "default":
+                raise UserError(f"{self.folder}/config.json: RoPE's scaling is {kind}, of some "
+                                     f"layers only; allowed for {self.kind}: default")
+        return {"rope_theta": float(every.get("rope_theta",
+                                              self.config.get("rope_theta", 1e6))),
+                "local_theta": float(local.get("rope_theta",
+                                               self.config.get("rope_local_base_freq", 1e4)))}
+
+    def full_layers(self, layers):
+        """Whether each layer attends to all tokens; what transformers takes where the
         configuration is silent."""
         config = self.config
-        used = {"LlamaForCausalLM": False, "MistralForCausalLM": True}.get(
-            self.kind, config.get("use_sliding_window", False))
-        return int(config.get("sliding_window", 4096) or 0) if used else 0
+        if self.kind == "LlamaForCausalLM":
+            return [True] * layers
+        if kinds := config.get("layer_types"):
+            allowed = ["full_attention", "sliding_attention"]
+            for kind in kinds:
+                if kind not in allowed:
+                    raise UserError(f"{self.folder}/config.json: layer_types has {kind}; "
+                                         f"allowed: {', '.join(allowed)}")
+            return [kind == "full_attention" for kind in kinds]
+        if self.is_gemma():
+            return full_every(int(config.get("sliding_window_pattern", GEMMA_PERIOD)), layers)
+        if self.kind == "MistralForCausalLM":
+            return [False] * layers
+        first = int(config.get("max_window_layers", 28))
+        used = config.get("use_sliding_window", False)
+        return [not used or layer < first for layer in range(layers)]
+
+    def sliding_windows(self, layers):
+        """Of each layer, the latest positions that it attends to; 0 = all."""
+        window = int(self.config.get("sliding_window", 4096) or 0)
+        return [0 if full else window for full in self.full_layers(layers)]
 
     def read_header(self, file):
         size = file.stat().st_size
@@ -334,7 +450,8 @@ class HuggingFaceSource:
         return name.endswith("rotary_emb.inv_freq") or (name == "lm_head.weight" and self.tied())
 
     def layer_name(self, layer, name):
-        return f"model.layers.{layer}.{HF_NAMES[name]}"
+        names = HF_GEMMA_NAMES if self.is_gemma() else HF_NAMES
+        return f"model.layers.{layer}.{names[name]}"
 
     def special_name(self, name):
         return {"embedding": "model.embed_tokens.weight", "output": "lm_head.weight",
@@ -349,22 +466,32 @@ class HuggingFaceSource:
         if dtype not in types:
             raise UserError(f"{file}: tensor {name} is {dtype}; allowed: {', '.join(types)}")
         values = np.memmap(file, types[dtype], "r", offset, tuple(shape))
-        return bfloat16_to_float(values) if dtype == "BF16" else np.asarray(values, np.float32)
+        values = bfloat16_to_float(values) if dtype == "BF16" else np.asarray(values, np.float32)
+        # Gemma's norms hold what is added to 1. (Those of a GGUF file hold the sum.)
+        return values + np.float32(1) if self.is_gemma() and len(shape) == 1 else values
 
     def architecture(self):
         config = self.config
         try:
             heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-            return {"layers": int(config["num_hidden_layers"]), "hidden_size": hidden,
-                    "ffn_size": int(config["intermediate_size"]), "query_heads": heads,
-                    "kv_heads": int(config.get("num_key_value_heads") or heads),
-                    "head_dim": int(config.get("head_dim") or hidden // heads),
-                    "vocabulary": int(config["vocab_size"]),
-                    "context_tokens": within_window(int(config["max_position_embeddings"]),
-                                                    self.sliding_window()),
-                    "norm_epsilon": float(config["rms_norm_eps"]),
-                    "rope_theta": self.rope["rope_theta"],
-                    "rope_pairs": "half", "rope_scaling": "none"}
+            layers = int(config["num_hidden_layers"])
+            architecture = {
+                "layers": layers, "hidden_size": hidden,
+                "ffn_size": int(config["intermediate_size"]), "query_heads": heads,
+                "kv_heads": int(config.get("num_key_value_heads") or heads),
+                "head_dim": int(config.get("head_dim") or hidden // heads),
+                "vocabulary": int(config["vocab_size"]),
+                "context_tokens": int(config["max_position_embeddings"]),
+                "sliding_window": self.sliding_windows(layers),
+                "norm_epsilon": float(config["rms_norm_eps"]),
+                "rope_theta": self.rope["rope_theta"],
+                "rope_pairs": "half", "rope_scaling": "none"}
+            if self.is_gemma():
+                architecture |= gemma_parts(
+                    architecture, self.full_layers(layers), int(config["sliding_window"]),
+                    self.rope["rope_theta"], self.rope["local_theta"],
+                    float(config["query_pre_attn_scalar"]) ** -0.5)
+            return architecture
         except KeyError as error:
             raise UserError(f"{self.folder}/config.json: there is no {error}") from None
         except (TypeError, ValueError) as error:
@@ -417,15 +544,21 @@ def plan_tensors(source, architecture):
               "attention_output": (hidden, queries), "gate": (ffn, hidden), "up": (ffn, hidden),
               "down": (hidden, ffn), "attention_norm": (hidden,), "ffn_norm": (hidden,),
               "query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,),
-              "query_norm": (head_dim,), "key_norm": (head_dim,), "embedding": (vocabulary, hidden),
+              "query_norm": (head_dim,), "key_norm": (head_dim,), "post_attention_norm": (hidden,),
+              "post_ffn_norm": (hidden,), "embedding": (vocabulary, hidden),
               "output": (vocabulary, hidden), "output_norm": (hidden,)}
     plan = [(name, source.special_name(name), shapes[name])
             for name in ["embedding", "output", "output_norm"]
             if name != "output" or not source.tied()]
+    optional = OPTIONAL_VECTORS
+    vectors = LAYER_VECTORS + OPTIONAL_VECTORS
+    if source.is_gemma():
+        optional = [name for name in OPTIONAL_VECTORS if name not in GEMMA_HEAD_NORMS]
+        vectors = vectors + GEMMA_NORMS
     for layer in range(architecture["layers"]):
-        for name in LAYER_VECTORS + OPTIONAL_VECTORS + LAYER_MATRICES:
+        for name in vectors + LAYER_MATRICES:
             theirs = source.layer_name(layer, name)
-            if name not in OPTIONAL_VECTORS or theirs in source.names:
+            if name not in optional or theirs in source.names:
                 plan.append((f"layer.{layer:02d}.{name}", theirs, shapes[name]))
     planned = {theirs for _, theirs, _ in plan}
     for name in sorted(planned - source.names):
@@ -437,11 +570,29 @@ def plan_tensors(source, architecture):
     return plan
 
 
+def say_by_layer(architecture):
+    """One number where all layers have the same; a window that no position fills is none, and where
+    no layer has one the model file does not speak of windows."""
+    def as_list(value):
+        return value if isinstance(value, list) else [value] * architecture["layers"]
+
+    windows, thetas = as_list(architecture["sliding_window"]), as_list(architecture["rope_theta"])
+    windows = [0 if window >= architecture["context_tokens"] else window for window in windows]
+    for name, values in (("sliding_window", windows), ("rope_theta", thetas)):
+        if len(values) != architecture["layers"]:
+            raise UserError(f"the kinds of {len(values)} layers are given; allowed: "
+                                 f"{architecture['layers']}, one per layer")
+        architecture[name] = values if len(set(values)) > 1 else values[0]
+    if architecture["sliding_window"] == 0:
+        del architecture["sliding_window"]
+
+
 def import_model(source, out, name, dtype):
     architecture = source.architecture()
     for key in ["hidden_size", "ffn_size", "head_dim"]:
         if architecture[key] % PANEL:
             raise UserError(f"{key} is {architecture[key]}; allowed: a multiple of {PANEL}")
+    say_by_layer(architecture)
     factors = source.rope_factors(architecture)
     plan = plan_tensors(source, architecture)
     tokenizer, tokenizer_name = source.tokenizer()

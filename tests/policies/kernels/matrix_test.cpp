@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <vector>
 
 #include "policies/kernels/kernels.hpp"
@@ -120,6 +121,26 @@ TEST_P(Matrix, SiluIsTheDefinition) {
   std::vector<float> scalar = gate;
   use_isa(Isa::kScalar);
   silu_multiply(scalar.data(), up.data(), std::ssize(scalar));
+  EXPECT_EQ(result, scalar);
+}
+
+TEST_P(Matrix, GeluIsTheDefinition) {
+  std::vector<float> gate{-1e15F, -1000, -20, -7, -1, -1e-20F, 0,
+                          1e-20F, 0.5F,  1,   3,  20, 88,      1e15F};
+  for (const float more : random_floats(23, 5)) gate.push_back(8 * more);
+  const std::vector<float> up = random_floats(std::ssize(gate), 6);
+  std::vector<float> result = gate;
+  gelu_multiply(result.data(), up.data(), std::ssize(result));
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double x = gate[i];
+    // (1 + tanh(z)) / 2, without the cancellation at a negative z.
+    const double z = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+    const double expected = x / (1 + std::exp(-2 * z)) * static_cast<double>(up[i]);
+    EXPECT_NEAR(result[i], expected, 1e-5 * std::abs(expected) + 1e-20) << x;
+  }
+  std::vector<float> scalar = gate;
+  use_isa(Isa::kScalar);
+  gelu_multiply(scalar.data(), up.data(), std::ssize(scalar));
   EXPECT_EQ(result, scalar);
 }
 

@@ -25,10 +25,11 @@ std::vector<float> random_row(std::int64_t size, std::uint64_t seed) {
 
 class RandomTransformer : public testing::TestWithParam<std::string> {
  protected:
-  static Model make(const std::string& pairs) {
+  static Model make(const std::string& kind) {
     static const TemporaryFolder folder;
-    const std::string file = folder.file(pairs + ".kvmodel");
-    write_random_model(file, {.rope_pairs = pairs});
+    const std::string file = folder.file(kind + ".kvmodel");
+    const bool gemma = kind == "gemma";
+    write_random_model(file, {.rope_pairs = gemma ? "half" : kind, .gemma = gemma});
     return Model(file);
   }
 
@@ -77,7 +78,7 @@ TEST_P(RandomTransformer, RopeIsTheDefinition) {
   for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1}, kTokens - 1}) {
     const std::vector<float> before = random_row(16, 7);
     std::vector<float> turned = before;
-    transformer.rotate(turned, position);
+    transformer.rotate(turned, 0, position);
     if (position == 0) {
       EXPECT_EQ(turned, before);
     } else {
@@ -97,16 +98,70 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
   const auto score = [&](std::int64_t query_position, std::int64_t key_position) {
     std::vector<float> query = random_row(16, 8);
     std::vector<float> key = random_row(16, 9);
-    transformer.rotate(query, query_position);
-    transformer.rotate(key, key_position);
+    transformer.rotate(query, 0, query_position);
+    transformer.rotate(key, 0, key_position);
     return std::inner_product(query.begin(), query.end(), key.begin(), 0.0F);
   };
   EXPECT_NEAR(score(30, 10), score(140, 120), 1e-5);
   EXPECT_GT(std::abs(score(30, 10) - score(30, 11)), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, RandomTransformer, testing::Values("half", "interleaved"),
+INSTANTIATE_TEST_SUITE_P(Kinds, RandomTransformer, testing::Values("half", "interleaved", "gemma"),
                          [](const auto& test) { return test.param; });
+
+TEST(Transformer, LayersHaveBasesOfTheirOwn) {
+  const TemporaryFolder folder;
+  write_random_model(folder.file("gemma.kvmodel"), {.gemma = true});
+  const Model model(folder.file("gemma.kvmodel"));
+  WorkerPool pool(1);
+  const Transformer transformer(model, kTokens, pool);
+  const auto turned = [&](std::int64_t layer) {
+    std::vector<float> row = random_row(16, 7);
+    transformer.rotate(row, layer, kTokens - 1);
+    return row;
+  };
+  EXPECT_EQ(turned(0), turned(2));
+  EXPECT_NE(turned(0), turned(1));
+  std::vector<float> expected = random_row(16, 7);
+  RotaryEmbedding(500000, false, 16).rotate(expected, kTokens - 1);
+  EXPECT_THAT(turned(1), testing::Pointwise(testing::FloatNear(1e-6F), expected));
+}
+
+/// What a token beyond the window holds changes no output within it.
+TEST(FullAttention, SeesTheWindowAlone) {
+  const TemporaryFolder folder;
+  write_random_model(folder.file("gemma.kvmodel"), {.gemma = true});
+  const Model model(folder.file("gemma.kvmodel"));
+  const Architecture& a = model.architecture();
+  WorkerPool pool(1);
+  const auto last_outputs = [&](std::int64_t layer, std::int64_t other_token) {
+    FullAttention attention(a, kTokens, pool);
+    std::vector<float> outputs;
+    for (std::int64_t position = 0; position < kTokens; ++position) {
+      const auto seed = static_cast<std::uint64_t>(position == other_token ? 1000 : position);
+      const std::vector<float> queries = random_row(a.query_size(), 5000 + seed);
+      const std::vector<float> keys = random_row(a.kv_size(), 6000 + seed);
+      const std::vector<float> values = random_row(a.kv_size(), 7000 + seed);
+      const std::vector<std::int64_t> positions{position};
+      outputs.resize(queries.size());
+      attention.attend({.layer = layer,
+                        .rows = 1,
+                        .positions = positions,
+                        .queries = queries.data(),
+                        .keys = keys.data(),
+                        .values = values.data()},
+                       outputs.data());
+    }
+    return outputs;
+  };
+  for (const auto& [layer, window] : {std::pair{0, 20}, {2, 33}}) {
+    SCOPED_TRACE(layer);
+    const std::vector<float> outputs = last_outputs(layer, -1);
+    EXPECT_EQ(last_outputs(layer, kTokens - 1 - window), outputs);
+    EXPECT_NE(last_outputs(layer, kTokens - window), outputs);
+  }
+  EXPECT_NE(last_outputs(1, 0), last_outputs(1, -1));
+}
 
 TEST(NextToken, StatisticsOfADistribution) {
   std::vector<float> scratch;
