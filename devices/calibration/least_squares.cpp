@@ -43,7 +43,7 @@ Vector newton_step(const std::vector<Vector>& slopes, const Vector& residuals, d
   return x;
 }
 
-/// `step` is of natural logarithms; by at most a factor of e in each parameter.
+/// `step` holds natural logarithms; each parameter changes by at most a factor of e.
 Values moved(Values values, std::span<const Unknown> unknowns, const Vector& step) {
   for (std::size_t k = 0; k < unknowns.size(); ++k) {
     const Unknown& unknown = unknowns[k];
@@ -70,7 +70,7 @@ double rounded(double value) {
 
 Fit descend(Values values, std::span<const Unknown> unknowns, const Residuals& residuals,
             int most_iterations) {
-  constexpr double kDifference = 0.04;  ///< wide, for the noise of random places
+  constexpr double kDifference = 0.04;  ///< wide, because random offsets add noise
   Vector here = residuals(values);
   double least = sum_of_squares(here);
   double damping = 0.01;

@@ -22,7 +22,7 @@ double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
 }
 
-/// The smallest of the ascending values that at least so many tenths of a percent do not exceed.
+/// The smallest of the ascending values that at least this many tenths of a percent do not exceed.
 template <typename Value>
 Value percentile(const std::vector<Value>& ascending, std::size_t tenths) {
   if (ascending.empty()) return Value{};
