@@ -25,7 +25,8 @@ void add_part(nlohmann::json& object, const Chosen<Role>& chosen) {
   object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
 }
 
-/// A dense layer is a stream whose sinks never end: every token stays in memory, outside any group.
+/// A dense layer is a stream in which every token is a sink: all tokens stay in memory, outside any
+/// group.
 DecideSpec dense_spec(DecideSpec spec) {
   const std::span<const Parameter> parameters = DecideSpec::stream_parameters();
   for (const Parameter& parameter : parameters) {
@@ -48,8 +49,8 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
                        "a stream is one KV head, or all KV heads of a layer jointly"),
       choice_parameter(
           "query", {"current", "look_ahead"}, "current",
-          "the query that scores: the step's own, or the one predicted a layer before; "
-          "attention always takes the true one"),
+          "the query used for scoring: the step's own, or the one predicted a layer earlier; "
+          "attention always uses the true one"),
       integer_parameter("sink_tokens", "tokens", 0, kTokenRange,
                         "first tokens, which stay in memory and are always attended to"),
       integer_parameter("recent_tokens", "tokens", 0, kTokenRange,
@@ -57,10 +58,10 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
       flag_parameter("attend_buffered", true,
                      "attend to all tokens in memory; false: only to sinks among them"),
       integer_parameter("window_queries", "queries", 0, kTokenRange,
-                        "of the prompt's last queries, how many log the groups that they would "
-                        "select: layouts by co-retrieval need them"),
+                        "the prompt's last queries that log the groups that they would "
+                        "select; layouts by co-retrieval need them"),
       integer_parameter("dense_layers", "layers", 0, {0, 10000},
-                        "the model's first layers, which are attended to whole, in memory"),
+                        "the model's first layers, which stay in memory and use full attention"),
   };
   return kParameters;
 }

@@ -15,12 +15,12 @@
 
 namespace kvreplay {
 
-/// The stage-1 half of a system: its parts, and how a stream is cut and what it always keeps.
+/// The stage-1 half of a system: its parts, how a stream is cut, and what it always keeps.
 struct DecideSpec {
   /// Parameters of the "stream" member of a system's JSON.
   [[nodiscard]] static std::span<const Parameter> stream_parameters();
   /// From a system's JSON object (members stream, grouping, scoring, selection, precision,
-  /// retention; the others are not looked at).
+  /// retention; the others are ignored).
   [[nodiscard]] static DecideSpec parse(const ConfigNode& system);
 
   Arguments stream;
@@ -30,7 +30,7 @@ struct DecideSpec {
   Chosen<Precision> precision;
   Chosen<Retention> retention;
 
-  /// Resolved parts and arguments as canonical JSON: what a content hash takes.
+  /// Resolved parts and arguments as canonical JSON: the input of the content hash.
   [[nodiscard]] std::string resolved() const;
 };
 
@@ -42,11 +42,11 @@ struct LayerShape {
   float softmax_scale = 0;
   std::int64_t prompt_tokens = 0;
   std::int64_t max_tokens = 0;
-  std::int64_t sliding_window = 0;  ///< attention sees the last so many tokens; 0 = all
+  std::int64_t sliding_window = 0;  ///< attention sees this many last tokens; 0 = all
   Rope rope{};
 };
 
-/// What one query head attends to at a step, and what comes of it.
+/// The tokens that one query head attends to at a step, and the result.
 struct HeadAttention {
   std::vector<Token> tokens;   ///< ascending; the last one is the step's own token
   std::vector<float> weights;  ///< softmax over `tokens`
@@ -65,7 +65,7 @@ class StreamPolicy;
 ///     take(entries up to and with n)                    the index takes token n
 class LayerPolicy {
  public:
-  /// `features` and `layer_ratio`: what Precision::Context and Retention::Context say of them.
+  /// `features` and `layer_ratio` are as in Precision::Context and Retention::Context.
   LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const AdapterSource* adapters,
               std::uint64_t seed, bool record_tokens, const TokenFeatureSource* features = nullptr,
               double layer_ratio = 1);
@@ -74,15 +74,15 @@ class LayerPolicy {
 
   void take_prompt(const Entries& entries, const QueryWindow& window);
   /// queries and look_ahead: [query_heads, head_dim]; look_ahead is empty where there is none (then
-  /// a system that asks for it is a UserError). One HeadAttention a query head; valid until the
-  /// next call.
+  /// a system that requires it is a UserError). Returns one HeadAttention per query head, valid
+  /// until the next call.
   [[nodiscard]] std::span<const HeadAttention> attend(const Entries& entries, QueryRows queries,
                                                       QueryRows look_ahead);
   void take(const Entries& entries);
 
   [[nodiscard]] bool dense() const;
   [[nodiscard]] std::vector<EntryFormat> formats() const;
-  /// The log of all that was done. Ends the policy.
+  /// The complete log. Ends the policy.
   [[nodiscard]] LayerLog finish() &&;
 
  private:

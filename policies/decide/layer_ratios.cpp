@@ -8,7 +8,7 @@
 namespace kvreplay {
 namespace {
 
-/// All KV heads of the layer jointly.
+/// The layer's shape with all KV heads jointly.
 StreamShape whole_layer(const LayerShape& layer) {
   return {.layer = layer.layer,
           .first_kv_head = 0,

@@ -5,12 +5,12 @@
 
 namespace kvreplay {
 
-/// Rotary position embedding: pair i of a row is turned by position * theta^(-2 i / dim).
+/// Rotary position embedding: pair i of a row is rotated by position * theta^(-2 i / dim).
 struct Rope {
-  double theta = 0;          ///< 0 = not known
+  double theta = 0;          ///< 0 = unknown
   bool interleaved = false;  ///< pairs (2i, 2i + 1), otherwise (i, i + dim / 2)
 
-  /// Turns the row to `position`; a negative position turns it back.
+  /// Rotates the row to `position`; a negative position rotates it back.
   void rotate(float* row, std::int64_t dim, std::int64_t position) const {
     const std::int64_t pairs = dim / 2;
     for (std::int64_t i = 0; i < pairs; ++i) {
