@@ -15,7 +15,7 @@
 
 namespace kvreplay {
 
-/// What a part says of itself, whatever its role: for `kvreplay list`, `explain` and the docs.
+/// A part's description, whatever its role: for `kvreplay list`, `explain` and the docs.
 struct PartInfo {
   std::string role;  ///< "grouping", "scoring", ...
   std::string name;
@@ -27,9 +27,9 @@ struct PartInfo {
 /// Every registered part of every role, by (role, name).
 [[nodiscard]] std::map<std::pair<std::string, std::string>, PartInfo>& part_catalogue();
 
-/// A part of a role: its description and how to make one. A role is an abstract class with
+/// A part of a role: its description and how to construct one. A role is an abstract class with
 ///   static constexpr std::string_view kRole;   its name in configs
-///   struct Context;                            what every part of the role is made from
+///   struct Context;                            what every part of the role is constructed from
 template <typename Role>
 struct Part {
   std::string name;
@@ -59,7 +59,7 @@ class Registry {
     }
   }
 
-  /// A UserError at `place` when there is none of that name.
+  /// Throws a UserError at `place` when there is no part of that name.
   [[nodiscard]] const Part<Role>& find(const std::string& name, const Place& place) const {
     const auto found = parts_.find(name);
     if (found == parts_.end()) throw unknown_name(place, Role::kRole, name, names());
@@ -81,11 +81,11 @@ struct Registered {
   explicit Registered(Part<Role> part) { Registry<Role>::instance().add(std::move(part)); }
 };
 
-/// A part picked by a config, with its arguments: {"part": "page", "group_tokens": 16}.
+/// A part chosen by a config, with its arguments: {"part": "page", "group_tokens": 16}.
 template <typename Role>
 class Chosen {
  public:
-  /// `others` are members that stand beside the part's own, which the caller reads.
+  /// `others` are members beside the part's own, which the caller reads.
   [[nodiscard]] static Chosen parse(const ConfigNode& node, std::vector<std::string> others = {}) {
     others.emplace_back("part");
     Chosen chosen;
@@ -94,7 +94,7 @@ class Chosen {
     chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
     return chosen;
   }
-  /// A part at its defaults.
+  /// A part with default arguments.
   [[nodiscard]] static Chosen by_name(const std::string& name) {
     Chosen chosen;
     chosen.part_ = &Registry<Role>::instance().find(name, {});

@@ -11,17 +11,17 @@
 
 namespace kvreplay {
 
-/// Threads that stay between one parallel loop and the next: a decode step has a hundred loops of
-/// some ten microseconds, for which parallel_for's new threads would cost more than the work.
+/// Threads that stay alive between parallel loops: a decode step has about a hundred loops of some
+/// ten microseconds each, for which the new threads of parallel_for would cost more than the work.
 class WorkerPool {
  public:
-  /// `threads` in all, the caller's among them; at least 1.
+  /// `threads` in total, including the caller's; at least 1.
   explicit WorkerPool(int threads);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  /// Runs work(0) ... work(count - 1), each once. Results must depend on the index alone. The
+  /// Runs work(0) ... work(count - 1), each once. Results must depend only on the index. The
   /// exception of the lowest index that failed is rethrown once all threads have stopped.
   void run(std::int64_t count, const std::function<void(std::int64_t)>& work);
 
@@ -35,7 +35,7 @@ class WorkerPool {
   const std::function<void(std::int64_t)>* work_ = nullptr;
   std::int64_t count_ = 0;
   std::atomic<std::int64_t> next_{0};
-  std::uint64_t generation_ = 0;  // loops begun
+  std::uint64_t generation_ = 0;  // number of loops begun
   int busy_ = 0;                  // helpers that have not left the latest loop
   bool stop_ = false;
   std::exception_ptr failure_;
