@@ -284,7 +284,7 @@ Handle select_box(const Handle& dataset, const Place& place, std::span<const std
   if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, to_hsize(start).data(), nullptr,
                           to_hsize(count).data(), nullptr) < 0 ||
       H5Sselect_valid(space.get()) <= 0) {
-    throw UserError(place, "is smaller than the range asked for", "");
+    throw UserError(place, "is smaller than the requested range", "");
   }
   return space;
 }

@@ -24,7 +24,7 @@ enum class EventKind : std::uint8_t {
   kEvicted,    ///< `tokens` leave `group` (or memory, for kNoGroup) for good
   kDissolved,  ///< `group` ends; its tokens are in memory until an event of the same step takes
                ///< them
-  kLoaded,     ///< `group` is read although no query asked for it (a forced split, a re-clustering)
+  kLoaded,     ///< `group` is read although no query requested it (a forced split, a re-clustering)
   kReencoded,  ///< `tokens` are stored in format number `other` from now on
 };
 

@@ -35,7 +35,7 @@ class Retention {
 
   /// Whether the part divides a budget among the layers. If so, it is first constructed once per
   /// layer for all of the layer's KV heads jointly, given only the prompt's on_attention calls, and
-  /// asked for layer_score(); the parts that do the work are constructed with the resulting
+  /// queried for layer_score(); the parts that do the work are constructed with the resulting
   /// layer_ratio.
   [[nodiscard]] virtual bool compares_layers() const { return false; }
   [[nodiscard]] virtual double layer_score() const { return 0; }

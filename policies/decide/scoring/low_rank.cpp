@@ -89,7 +89,7 @@ std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context
   const Adapter adapter = context.adapters->adapter(context.shape.layer, "joint_lowrank");
   if (adapter.shape.size() != 2 || adapter.shape[0] != width) {
     throw UserError(arguments.place("part"),
-                    "the stream has " + std::to_string(width) + " key elements a token, " +
+                    "the stream has " + std::to_string(width) + " key elements per token, " +
                         "the adapter another number",
                     "stream.heads = layer: the adapter joins all KV heads of a layer");
   }
