@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Far beyond any config, far below what recursion over a value can take.
+/// Far deeper than any config, and far shallower than recursion over a value can handle.
 constexpr int kMaxDepth = 64;
 
 std::string found_text(const json& node) {

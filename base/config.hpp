@@ -13,13 +13,13 @@
 
 namespace kvreplay {
 
-/// A value inside a JSON file, which knows where it stands, so that every error names the file and
-/// the path. A number may be written plainly or as {"value": 4, "source": "KVSwap 4.3"}.
+/// A value inside a JSON file that knows its place, so that every error names the file and the
+/// path. A number may be written plainly or as {"value": 4, "source": "KVSwap 4.3"}.
 class ConfigNode {
  public:
   /// Reads a file; comments are allowed. A syntax error names the line.
   [[nodiscard]] static ConfigNode load(const std::string& file);
-  /// For values that come from elsewhere (the command line, a test).
+  /// For values from elsewhere (the command line, a test).
   [[nodiscard]] static ConfigNode parse(std::string_view text, std::string file);
 
   [[nodiscard]] Place place() const { return {file_, within_}; }
@@ -28,14 +28,13 @@ class ConfigNode {
   [[nodiscard]] bool is_object() const;
   [[nodiscard]] bool is_array() const;
   [[nodiscard]] bool has(std::string_view key) const;
-  /// The member; a missing one is a UserError.
+  /// The member; throws UserError when it is missing.
   [[nodiscard]] ConfigNode at(std::string_view key) const;
-  /// An array's elements, or the value itself as the only one.
+  /// An array's elements, or the value itself as the only element.
   [[nodiscard]] std::vector<ConfigNode> items() const;
   [[nodiscard]] std::vector<std::string> keys() const;
   /// Throws a UserError at the first member that is not in `allowed`. Members whose name starts
-  /// with
-  /// '_' are comments.
+  /// with '_' are comments.
   void allow_only(std::span<const std::string> allowed) const;
 
   [[nodiscard]] std::string text() const;
@@ -43,8 +42,8 @@ class ConfigNode {
   [[nodiscard]] Argument argument() const;
 
   /// This object with the member at `path` ("cache.capacity_groups") replaced; `text` is read as
-  /// JSON where it parses and as a string otherwise. A source beside the old value goes: it no
-  /// longer vouches for the number.
+  /// JSON where it parses and as a string otherwise. A source beside the old value is removed: it
+  /// does not apply to the new number.
   [[nodiscard]] ConfigNode with(std::string_view path, std::string_view text) const;
 
  private:
@@ -54,8 +53,8 @@ class ConfigNode {
   std::string within_;
 };
 
-/// The members of `object` as values of `parameters`; defaults fill the gaps, unknown members are
-/// refused with the nearest name. Members in `others` are skipped (they are not parameters).
+/// The members of `object` as values of `parameters`. Defaults fill the gaps; unknown members are
+/// rejected with the nearest name. Members in `others` are skipped (they are not parameters).
 [[nodiscard]] Arguments parse_arguments(const ConfigNode& object,
                                         std::span<const Parameter> parameters,
                                         std::span<const std::string> others = {});

@@ -8,18 +8,18 @@
 
 namespace kvreplay {
 
-/// The folder that names are looked up in: NAME of kind "systems" is FOLDER/systems/NAME.json.
+/// The folder in which names are looked up: NAME of kind "systems" is FOLDER/systems/NAME.json.
 class ConfigFolder {
  public:
   explicit ConfigFolder(std::string folder) : folder_(std::move(folder)) {}
-  /// configs/ of the source tree that this program was built from.
+  /// The configs/ folder of the source tree that this program was built from.
   [[nodiscard]] static ConfigFolder standard();
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
-  /// Of a kind ("systems", "models", "platforms", "devices", "experiments"), sorted.
+  /// The names of a kind ("systems", "models", "platforms", "devices", "experiments"), sorted.
   [[nodiscard]] std::vector<std::string> names(const std::string& kind) const;
-  /// The file of a name; a name with a slash or that ends in .json is a path and is taken as it
-  /// is. A UserError at `place` with the nearest name when there is none.
+  /// The file of a name. A name with a slash or that ends in .json is a path and is used as it is.
+  /// Throws a UserError at `place` with the nearest name when there is none.
   [[nodiscard]] std::string file(const std::string& kind, const std::string& name,
                                  const Place& place) const;
 

@@ -22,7 +22,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// A name without its last word, which is the unit where it has one: "page" of "page_bytes".
+/// A name without its last word, which is its unit if it has one: "page" of "page_bytes".
 std::string_view without_unit(std::string_view name) {
   return name.substr(0, name.rfind('_'));
 }
@@ -39,7 +39,7 @@ std::string one_line(const Place& place, std::string_view found, std::string_vie
   return line;
 }
 
-/// Characters that both begin with.
+/// The number of leading characters that both share.
 std::size_t common_beginning(std::string_view a, std::string_view b) {
   const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
   return static_cast<std::size_t>(end - a.begin());

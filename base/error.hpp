@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// Where a user's mistake lies: the file, and the JSON pointer or HDF5 path within it. Either may
+/// The place of a user's mistake: the file, and the JSON pointer or HDF5 path within it. Either may
 /// be empty (a command-line argument has no file).
 struct Place {
   std::string file;
@@ -17,8 +17,8 @@ struct Place {
   [[nodiscard]] Place at(std::string_view name) const;
 };
 
-/// A mistake in what the user gave us (trace, config, device, argument), never one of ours. what()
-/// is one line that names the place, what was found and what is allowed; the program prints it and
+/// A mistake in the user's input (trace, config, device, argument), never one of ours. what() is
+/// one line that names the place, what was found and what is allowed; the program prints it and
 /// exits with code 2. Our own mistakes are assertions or std::logic_error.
 class UserError : public std::runtime_error {
  public:
@@ -26,12 +26,12 @@ class UserError : public std::runtime_error {
   UserError(const Place& place, std::string_view found, std::string_view allowed);
 };
 
-/// UserError for a name that is not among `names`; adds the nearest one.
+/// The UserError for a name that is not among `names`; suggests the nearest one.
 [[nodiscard]] UserError unknown_name(const Place& place, std::string_view kind,
                                      std::string_view name, std::span<const std::string> names);
 
 /// The member of `names` with the smallest edit distance from `name`, or else the one that differs
-/// in the unit alone (page_kib, page_bytes); empty when none is near.
+/// only in the unit (page_kib, page_bytes); empty when none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 /// "a, b, c"

@@ -30,7 +30,7 @@ std::string read_text_file(const std::string& file, std::string_view allowed) {
 void check_not_input(const std::string& out, const std::string& input) {
   std::error_code code;
   bool same = fs::equivalent(out, input, code) && !code;
-  if (!same) {  // one that is still to be made has a name alone
+  if (!same) {  // a new file has only a name
     const fs::path path = fs::weakly_canonical(out, code);
     same = !code && path == fs::weakly_canonical(input, code) && !code;
   }

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// IEEE 754 binary16, as traces store it. A storage type: kernels convert whole rows at once.
+/// IEEE 754 binary16, as stored in traces. A storage type: kernels convert whole rows at once.
 struct Half {
   std::uint16_t bits = 0;
   friend bool operator==(Half, Half) = default;
@@ -28,7 +28,7 @@ struct Half {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-/// Rounds to nearest, ties to even; magnitudes from 65520 up become infinity.
+/// Rounds to nearest, ties to even; magnitudes of 65520 and above become infinity.
 [[nodiscard]] constexpr Half to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
@@ -61,8 +61,8 @@ struct Half {
   return static_cast<std::uint16_t>((bits + 0x7fffu + odd) >> 16);
 }
 
-/// A view of half-precision rows, [heads, tokens, dim], each row contiguous, each head's rows
-/// contiguous. It owns nothing: the trace's mapping or a buffer outlives it.
+/// A view of half-precision rows, [heads, tokens, dim], in which each row and each head's rows are
+/// contiguous. It owns nothing: the trace's mapping or a buffer must outlive it.
 struct HalfTensor {
   const Half* data = nullptr;
   std::int64_t heads = 0;
@@ -72,7 +72,7 @@ struct HalfTensor {
 
   [[nodiscard]] const Half* head(std::int64_t h) const { return data + h * head_stride; }
   [[nodiscard]] const Half* row(std::int64_t h, std::int64_t t) const { return head(h) + t * dim; }
-  /// The same rows up to token `end`: how a replay hides the future from a policy.
+  /// The same rows up to token `end`: hides the future from a policy in replay.
   [[nodiscard]] HalfTensor first_tokens(std::int64_t end) const {
     return {data, heads, end, dim, head_stride};
   }

@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-/// SHA-256, fed piece by piece; the content hash of files, configs and stage outputs.
+/// SHA-256, fed in pieces; the content hash of files, configs and stage outputs.
 class Sha256 {
  public:
   Sha256();
@@ -27,7 +27,7 @@ class Sha256 {
 };
 
 [[nodiscard]] std::string sha256_text(std::string_view text);
-/// Reads the file in pieces. UserError when it cannot be read.
+/// Reads the file in pieces. Throws UserError when it cannot be read.
 [[nodiscard]] std::string sha256_file(const std::string& file);
 
 }  // namespace kvreplay

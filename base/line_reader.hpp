@@ -13,12 +13,12 @@
 
 namespace kvreplay {
 
-/// A text of lines of words, of which every complaint names the file and the line.
+/// Reads text as lines of words; every error names the file and the line.
 class LineReader {
  public:
   LineReader(std::istream& stream, std::string file) : stream_(stream), file_(std::move(file)) {}
 
-  /// Goes on to the next line; false at the end.
+  /// Advances to the next line; false at the end.
   bool next() {
     ++number_;
     line_.clear();
@@ -49,17 +49,17 @@ class LineReader {
     }
     return value;
   }
-  /// Of the next word.
+  /// Whether the next word begins with the letter.
   [[nodiscard]] bool rest_begins_with(char letter) const {
     const std::size_t begin = rest_.find_first_not_of(" \t\r");
     return begin != std::string_view::npos && rest_[begin] == letter;
   }
-  /// UserError when the line has another word.
+  /// Throws UserError when the line has another word.
   void end_of_line(std::string_view allowed) {
     if (!word().empty()) throw wrong(allowed);
   }
 
-  /// Of the line as it is.
+  /// An error about the line as a whole.
   [[nodiscard]] UserError wrong(std::string_view allowed) const {
     return {place(), at_end_ ? "the file ends" : "found `" + line_.substr(0, 80) + "`", allowed};
   }

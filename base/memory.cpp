@@ -26,7 +26,7 @@ std::optional<std::int64_t> system_available() {
   return std::nullopt;
 }
 
-/// Of control groups version 2, the process's own.
+/// The memory left in the process's own control group (version 2).
 std::optional<std::int64_t> group_available() {
   std::ifstream stream("/proc/self/cgroup");
   for (std::string line; std::getline(stream, line);) {

@@ -4,8 +4,8 @@
 
 namespace kvreplay {
 
-/// Bytes that this process may still take: what the system says is available, or what its control
-/// group has left where that is less. 0 when neither is known.
+/// Bytes that this process may still allocate: the memory that the system reports as available, or
+/// what remains in its control group if that is less. 0 when neither is known.
 [[nodiscard]] std::int64_t available_memory_bytes();
 
 }  // namespace kvreplay

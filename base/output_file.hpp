@@ -5,9 +5,9 @@
 
 namespace kvreplay {
 
-/// A file that appears whole or not at all: written beside its final name, renamed by commit(),
-/// removed when commit() was never reached. It replaces a regular file of that name; anything else
-/// there (a folder, a link, a device) is a UserError.
+/// A file that appears whole or not at all: it is written beside its final name, renamed by
+/// commit(), and removed if commit() was never called. It replaces a regular file of that name;
+/// anything else there (a folder, a link, a device) is a UserError.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);
@@ -15,9 +15,10 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  /// Where to write. The folder exists.
+  /// The path to write to. Its folder exists.
   [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
-  /// Renames to the final path, after the bytes have reached the disk. UserError when that fails.
+  /// Renames the file to its final path, after the bytes have reached the disk. Throws UserError
+  /// when that fails.
   void commit();
 
  private:
@@ -27,12 +28,13 @@ class OutputFile {
   bool committed_ = false;
 };
 
-/// Removes the temporary files of all OutputFiles that are not committed; whether there was one.
-/// For a program that is about to end: it may be called in a signal handler, and in a forked child
-/// it does nothing.
+/// Removes the temporary files of all OutputFiles that are not committed, and returns whether there
+/// was one. For a program that is about to end: it may be called in a signal handler, and it does
+/// nothing in a forked child.
 bool remove_temporary_files();
 
-/// Writes a whole text file through an OutputFile. UserError (full disk, no permission) names it.
+/// Writes a whole text file through an OutputFile. Throws a UserError that names it (full disk, no
+/// permission).
 void write_text_file(const std::string& path, std::string_view text);
 
 }  // namespace kvreplay

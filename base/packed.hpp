@@ -10,9 +10,9 @@
 
 namespace kvreplay {
 
-/// Numbers and texts one after the other, small integers in few bytes: an integer as a zigzag
+/// Numbers and texts one after the other, with small integers in few bytes: an integer as a zigzag
 /// LEB128 varint, an array's integers as the differences of neighbours, a real as its eight bytes.
-/// Nothing says what comes: a PackedReader must ask for the same, in the same order.
+/// The types are not stored: a PackedReader must read the same types in the same order.
 class PackedWriter {
  public:
   void operator()(bool value) { operator()(std::int64_t{value}); }
@@ -29,8 +29,8 @@ class PackedWriter {
   std::string bytes_;
 };
 
-/// Reads what a PackedWriter wrote. Asking for more than there is, or for an array longer than the
-/// bytes left, is a std::logic_error: whoever reads has checked that these are the bytes written.
+/// Reads what a PackedWriter wrote. Reading beyond the end, or an array longer than the remaining
+/// bytes, is a std::logic_error: the caller has checked that these are the bytes written.
 class PackedReader {
  public:
   explicit PackedReader(std::string_view bytes) : bytes_(bytes) {}

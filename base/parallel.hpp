@@ -11,7 +11,7 @@
 
 namespace kvreplay {
 
-/// Of the machine; at least 1.
+/// The number of threads of the machine; at least 1.
 [[nodiscard]] int processor_count();
 
 /// Threads that run one parallel loop after another. They stay between the loops: a decode step has

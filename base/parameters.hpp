@@ -14,16 +14,16 @@
 
 namespace kvreplay {
 
-/// A parameter's value. Its alternative is the parameter's type.
+/// A parameter's value. Its alternative gives the parameter's type.
 using Value = std::variant<bool, std::int64_t, double, std::string>;
 
 /// One declaration of a parameter. It serves validation, `kvreplay list` and `explain`, the
 /// documentation and the error messages.
 struct Parameter {
-  std::string name;  ///< with the unit as its suffix where it has one: group_tokens, read_us
+  std::string name;  ///< ends with the unit, if there is one: group_tokens, read_us
   std::string unit;  ///< "" for a pure number, a name or a flag
   std::optional<Value> default_value;  ///< none: the parameter is required
-  Value type;                          ///< only the alternative counts
+  Value type;                          ///< only the alternative matters
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices;  ///< for text: the names allowed; empty = any text
@@ -57,15 +57,15 @@ struct Range {
 /// "integer from 1 to 65536 tokens", "one of a, b", "true or false": for help and errors.
 [[nodiscard]] std::string allowed_text(const Parameter& parameter);
 
-/// One parameter's value with where it came from.
+/// One parameter's value and its origin.
 struct Argument {
   Value value;
   std::string source;       ///< the config's "source" beside the value; "" when none is given
   bool is_default = false;  ///< the declaration's default was taken
 };
 
-/// The values of a part's parameters: complete (defaults filled in), typed and within range. Asking
-/// for a name that was not declared, or by the wrong type, is a std::logic_error.
+/// The values of a part's parameters: complete (defaults filled in), typed and within range. An
+/// undeclared name, or the wrong type, is a std::logic_error.
 class Arguments {
  public:
   [[nodiscard]] bool flag(std::string_view name) const;
@@ -73,13 +73,14 @@ class Arguments {
   [[nodiscard]] double real(std::string_view name) const;
   [[nodiscard]] const std::string& text(std::string_view name) const;
 
-  /// Where the value stands, for an error that only the part can find.
+  /// The place of the value, for an error that only the part can find.
   [[nodiscard]] Place place(std::string_view name) const;
   [[nodiscard]] const std::map<std::string, Argument, std::less<>>& all() const { return values_; }
 
-  /// Every parameter at its default; a required one is a UserError at `place`.
+  /// Every parameter at its default; throws a UserError at `place` when one is required.
   [[nodiscard]] static Arguments defaults(std::span<const Parameter> parameters, Place place);
-  /// Checks type and range, and takes the value: an integer also for a real, "64KiB" for bytes.
+  /// Checks type and range, and stores the value: a real also accepts an integer, bytes also accept
+  /// "64KiB".
   void set(const Parameter& parameter, Argument argument);
   void set_place(Place place) { place_ = std::move(place); }
 

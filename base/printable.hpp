@@ -5,8 +5,8 @@
 
 namespace kvreplay {
 
-/// The text with control characters as \n, \t or \x1b: what a file says of itself may hold
-/// sequences that steer a terminal.
+/// The text with control characters written as \n, \t or \x1b: text from a file may hold sequences
+/// that control a terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace kvreplay

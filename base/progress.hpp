@@ -9,9 +9,8 @@
 
 namespace kvreplay {
 
-/// A progress bar with the time left, on standard error. It shows itself only once the work has
-/// taken two seconds and only on a terminal; elsewhere it prints a line every ten seconds.
-/// Thread-safe.
+/// A progress bar with the remaining time, on standard error. On a terminal it appears once the
+/// work has taken two seconds; elsewhere it prints a line every ten seconds. Thread-safe.
 class Progress {
  public:
   Progress(std::string label, std::int64_t total);
@@ -20,9 +19,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void advance(std::int64_t amount = 1);
-  /// What comes next, and how much of the total each further step of advance() stands for.
+  /// Begins a stage: its name, and the share of the total per step of advance().
   void begin_stage(std::string label, double weight);
-  /// Prints a line of its own, above the bar where there is one.
+  /// Prints a line above the bar, if there is one.
   void say(const std::string& line);
 
  private:

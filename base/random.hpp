@@ -7,7 +7,7 @@
 namespace kvreplay {
 
 /// xoshiro256** seeded by splitmix64 (Blackman and Vigna). The standard library's distributions
-/// differ between implementations; these do not, so a seed means the same bytes everywhere.
+/// differ between implementations; these do not, so a seed gives the same bytes everywhere.
 class Random {
  public:
   explicit Random(std::uint64_t seed) {
@@ -43,7 +43,7 @@ class Random {
     for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
   }
 
-  /// A seed for a sub-stream, independent of the order in which sub-streams are made.
+  /// A seed for a sub-stream, independent of the order in which sub-streams are created.
   [[nodiscard]] static std::uint64_t derive(std::uint64_t seed, std::uint64_t index) {
     return mix(seed ^ mix(index + 0x9e3779b97f4a7c15u));
   }

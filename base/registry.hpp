@@ -17,7 +17,7 @@
 
 namespace kvreplay {
 
-/// What a part says of itself, whatever its role: for `kvreplay list`, `explain` and the docs.
+/// A part's description, whatever its role: for `kvreplay list`, `explain` and the docs.
 struct PartInfo {
   std::string role;            ///< "grouping", "scoring", ...
   std::optional<Stage> stage;  ///< of the role
@@ -64,7 +64,7 @@ class Registry {
     }
   }
 
-  /// A UserError at `place` when there is none of that name.
+  /// Throws a UserError at `place` when there is no part of that name.
   [[nodiscard]] const Part<Role>& find(const std::string& name, const Place& place) const {
     const auto found = parts_.find(name);
     if (found == parts_.end()) throw unknown_name(place, Role::kRole, name, names());

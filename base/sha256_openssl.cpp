@@ -1,5 +1,5 @@
-// Sha256 by libcrypto, which uses the processor's instructions for it. Where there is no libcrypto,
-// tools/agent/sha256.cpp stands in.
+// Sha256 through libcrypto, which uses the processor's SHA instructions. Without libcrypto,
+// tools/agent/sha256.cpp replaces it.
 
 #include <openssl/evp.h>
 

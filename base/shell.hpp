@@ -4,7 +4,7 @@
 
 namespace kvreplay {
 
-/// The text in single quotes, so that a POSIX shell takes it as one word, as it is.
+/// The text in single quotes, so that a POSIX shell takes it as one literal word.
 [[nodiscard]] std::string shell_quoted(const std::string& text);
 
 /// The same, without quotes where the text needs none: for people to read.

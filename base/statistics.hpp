@@ -10,7 +10,7 @@
 
 namespace kvreplay {
 
-/// A mean that can be put together from parts.
+/// A mean that can be combined from parts.
 struct Mean {
   double sum = 0;
   std::int64_t count = 0;
@@ -24,7 +24,7 @@ struct Mean {
     count += other.count;
     return *this;
   }
-  /// 0 of nothing.
+  /// 0 when there are no values.
   [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 

@@ -20,14 +20,14 @@ struct IoCommand {
   bool write = false;
 };
 
-/// What a host must know of a device to send it commands.
+/// What a host must know about a device to send it commands.
 struct DeviceLimits {
   std::uint32_t logical_block_bytes = 4096;
   std::uint32_t max_transfer_bytes = 512 * 1024;
   std::uint32_t queue_depth = 32;
 };
 
-/// What the device has done since it was made.
+/// What the device has done since it was constructed.
 struct DeviceCounters {
   std::uint64_t read_commands = 0;
   std::uint64_t write_commands = 0;
@@ -37,10 +37,10 @@ struct DeviceCounters {
                                         ///< sub-pages where the device has them
   std::uint64_t map_read_bytes = 0;     ///< bytes of the address map sensed in NAND
   std::uint64_t sensed_pages = 0;       ///< pages sensed in NAND, for the host or by itself
-  std::uint64_t flash_write_bytes = 0;  ///< programmed, those that the device moved included
-  std::uint64_t erases = 0;             ///< of an erase block on one die
+  std::uint64_t flash_write_bytes = 0;  ///< bytes programmed, including those that the device moved
+  std::uint64_t erases = 0;             ///< erases of one erase block on one die
 
-  /// Bytes programmed for each byte that the host wrote; 0 before the first.
+  /// Bytes programmed per byte that the host wrote; 0 before the first write.
   [[nodiscard]] double write_amplification() const {
     if (host_write_bytes == 0) return 0;
     return static_cast<double>(flash_write_bytes) / static_cast<double>(host_write_bytes);
@@ -60,16 +60,16 @@ class Device {
   virtual ~Device() = default;
   /// Starts a command. `done.on_event(argument)` is called at the virtual time of its completion.
   virtual void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) = 0;
-  /// Begins as after long random use of the first `range_bytes`: with the map entries that it would
-  /// then hold. Before the first command.
+  /// Starts in the state after long random use of the first `range_bytes`: with the map entries
+  /// that the device would then hold. Call before the first command.
   virtual void settle(std::uint64_t /*range_bytes*/, Random& /*random*/) {}
-  /// Begins as while writes come faster than they are stored: with a full write buffer. After
-  /// settle(), before the first command.
+  /// Starts in the state in which writes arrive faster than they are stored: with a full write
+  /// buffer. Call after settle() and before the first command.
   virtual void fill_write_buffer() {}
   [[nodiscard]] virtual DeviceLimits limits() const = 0;
   [[nodiscard]] virtual DeviceCounters counters() const = 0;
-  /// Energy in nanojoules of all that the device has done, when it has been on for so long; NaN
-  /// where its parameters do not say what its work takes.
+  /// Energy in nanojoules of everything that the device has done, after being on for this long; NaN
+  /// where its parameters do not give the energy of its work.
   [[nodiscard]] virtual double energy_nj(SimTime /*on_ns*/) const {
     return std::numeric_limits<double>::quiet_NaN();
   }

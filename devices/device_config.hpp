@@ -13,7 +13,7 @@ namespace kvreplay {
 /// parameters}.
 struct DeviceSpec {
   std::string name;   ///< "ufs40"
-  std::string title;  ///< one line: which device it stands for
+  std::string title;  ///< one line: which device it represents
   std::string notes;  ///< how far to trust it; may be empty
   Chosen<Device> device;
 

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// When a batch went to the device and when the last of it was done.
+/// When a batch went to the device, and when its last command completed.
 struct IoTimes {
   SimTime submitted = 0;
   SimTime completed = 0;
@@ -20,7 +20,7 @@ struct IoTimes {
 ///
 ///   const IoTimes times = co_await IoBatch(simulation, device, commands);
 ///
-/// The commands are read on submission only. An empty batch takes no time.
+/// The commands are read only at submission. An empty batch takes no time.
 class IoBatch final : public EventHandler {
  public:
   IoBatch(Simulation& simulation, Device& device, std::span<const IoCommand> commands)

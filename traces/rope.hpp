@@ -25,7 +25,7 @@ class RotaryEmbedding {
 
   /// Radians per position of each pair, falling.
   [[nodiscard]] std::span<const double> frequencies() const { return frequencies_; }
-  /// Where in a row the two members of pair i lie.
+  /// The places in a row of the two members of pair i.
   [[nodiscard]] std::size_t first(std::size_t pair) const { return interleaved_ ? 2 * pair : pair; }
   [[nodiscard]] std::size_t second(std::size_t pair) const {
     return interleaved_ ? 2 * pair + 1 : pair + frequencies_.size();

@@ -11,12 +11,12 @@
 
 namespace kvreplay {
 
-/// What a trace says of itself: the root attributes (docs/trace-format.md).
+/// The properties of a trace: the root attributes (docs/trace-format.md).
 struct TraceInfo {
   std::string model;
   std::string model_revision;
   std::string weights_sha256;
-  std::int64_t layers = 0;  ///< the model's own count; recorded_layers are the ones held
+  std::int64_t layers = 0;  ///< the model's own number; recorded_layers are those in the trace
   std::int64_t query_heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
@@ -34,8 +34,7 @@ struct TraceInfo {
   std::string tokenizer;
   std::string text_source;
   std::string text_sha256;
-  std::string
-      text_mode;  ///< "teacher_forced", "greedy", "sampled", or "" where a trace does not say
+  std::string text_mode;  ///< "teacher_forced", "greedy", "sampled", or "" where unknown
   std::string tool;
   std::string tool_version;
   std::int64_t seed = 0;
@@ -51,12 +50,12 @@ struct TraceInfo {
 /// [kv_heads * head_dim, rank], head_pca [kv_heads, head_dim, head_dim], head_skew (same shape).
 struct Adapter {
   std::vector<std::int64_t> shape;
-  std::vector<float> values;  ///< row-major
-  std::string text_sha256;    ///< of the text it was computed from; "" when the trace does not say
-  std::int64_t text_tokens = 0;  ///< of that text that were used; 0 when the trace does not say
+  std::vector<float> values;     ///< row-major
+  std::string text_sha256;       ///< of the text it was computed from; "" where unknown
+  std::int64_t text_tokens = 0;  ///< number of that text's tokens that were used; 0 where unknown
 };
 
-/// A recorded layer. Views into the file's mapping (contiguous f16) or into buffers of this object
+/// A recorded layer: views into the file's mapping (contiguous f16) or into buffers of this object
 /// (chunked, or bf16 converted to f16: exact for magnitudes from 6.1e-5 to 65504, an error above).
 /// Valid as long as this object lives.
 class TraceLayer {
@@ -66,7 +65,7 @@ class TraceLayer {
   HalfTensor values;             ///< [kv_heads, tokens, head_dim]
   HalfTensor queries;            ///< [query_heads, tokens - query_start, head_dim]
   HalfTensor queries_ahead;      ///< as queries; tokens == 0 when the trace has none
-  HalfTensor attention_input;    ///< [1, as queries, hidden_size]; tokens == 0 alike
+  HalfTensor attention_input;    ///< [1, as queries, hidden_size]; tokens == 0 when there is none
   std::int64_t query_start = 0;  ///< position of the first query
 
   /// Keeps the buffers and the mapping alive.
@@ -75,7 +74,7 @@ class TraceLayer {
 
 /// Reads a .kvtrace.h5 file by layer and range, never whole. Opening checks every attribute and
 /// shape, the file's size and that it is complete; each layer's vectors are sampled for NaN and
-/// infinity as it is loaded. Every failure is a UserError with the HDF5 path. load_layer may be
+/// infinity as they are loaded. Every failure is a UserError with the HDF5 path. load_layer may be
 /// called from several threads.
 class TraceReader {
  public:
@@ -93,13 +92,13 @@ class TraceReader {
 
   /// The layer at `index` in recorded_layers.
   [[nodiscard]] TraceLayer load_layer(std::int64_t index) const;
-  /// /adapter/NN/`name` of that layer, or nothing.
+  /// The adapter /adapter/NN/`name` of that layer, or nothing.
   [[nodiscard]] std::optional<Adapter> load_adapter(std::int64_t index,
                                                     const std::string& name) const;
   /// The adapters of that layer, sorted.
   [[nodiscard]] std::vector<std::string> adapter_names(std::int64_t index) const;
 
-  /// What load_layer(index) will say, without loading it.
+  /// What load_layer(index) will report, without loading the layer.
   [[nodiscard]] std::int64_t query_start(std::int64_t index) const;
   [[nodiscard]] bool has_queries_ahead(std::int64_t index) const;
   [[nodiscard]] bool has_attention_input(std::int64_t index) const;

@@ -29,13 +29,13 @@ constexpr std::int64_t kMostLayers = 1 << 16;
 constexpr std::int64_t kMostHidden = 1 << 20;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 
-/// A factor on q . k outside these makes attention uniform or a maximum: a mistake in its unit.
+/// A factor on q . k outside these bounds makes attention uniform or a maximum: a wrong unit.
 constexpr double kLeastScale = 1e-6;
 constexpr double kMostScale = 1e3;
 
 /// Loading a layer checks this many rows of each head, evenly spaced.
 constexpr std::int64_t kSampledRows = 256;
-/// Values that verify() holds at once.
+/// Number of values that verify() holds at once.
 constexpr std::int64_t kPieceValues = 1 << 20;
 
 /// The whole file, mapped read-only.
@@ -65,7 +65,7 @@ class Mapping {
   [[nodiscard]] const std::byte* at(std::int64_t offset) const {
     return static_cast<const std::byte*>(bytes_) + offset;
   }
-  /// Gives back the memory of the whole pages within these bytes. They are read again when used.
+  /// Releases the memory of the whole pages within these bytes. They are read again when used.
   void release(std::int64_t offset, std::int64_t bytes) const {
     const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
     const std::int64_t begin = (offset + page - 1) / page * page;
@@ -80,8 +80,8 @@ class Mapping {
   std::size_t size_ = 0;
 };
 
-/// What keeps a TraceLayer's views alive. Its end gives back the memory of what was mapped, so that
-/// a replay of a trace larger than memory holds the layers under way and no others.
+/// Keeps a TraceLayer's views alive. Its destruction releases the memory of what was mapped, so
+/// that a replay of a trace larger than memory holds only the layers in use.
 struct LayerStorage {
   explicit LayerStorage(std::shared_ptr<const Mapping> file) : mapping(std::move(file)) {}
   ~LayerStorage() {
@@ -102,7 +102,7 @@ struct Vectors {
   std::int64_t heads = 0;
   std::int64_t rows = 0;
   std::int64_t dim = 0;
-  /// Where it can be mapped: contiguous, whatever the alignment.
+  /// Where the data can be mapped: contiguous, whatever the alignment.
   std::optional<std::int64_t> offset;
 
   [[nodiscard]] std::int64_t count() const { return heads * rows * dim; }
@@ -271,7 +271,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   return info;
 }
 
-/// Type, shape and extent in the file of a data set against what the attributes promise.
+/// Checks type, shape and extent in the file of a data set against the attributes.
 Hdf5Dataset check_dataset(const Hdf5File& hdf5, const std::string& path, Hdf5Type type,
                           std::span<const std::int64_t> shape, std::int64_t element_bytes,
                           std::int64_t file_bytes) {
@@ -375,7 +375,7 @@ struct TraceReader::State {
             "finite values"};
   }
 
-  /// `count` rows of a head from `row` on, as stored.
+  /// Returns `count` rows of a head from `row` on, as stored.
   template <typename T>
   void read_rows(const Vectors& vectors, std::int64_t head, std::int64_t row, std::int64_t count,
                  std::span<T> bits) const {
@@ -386,7 +386,8 @@ struct TraceReader::State {
                      bits);
   }
 
-  /// All values, in the file's mapping where they lie there as f16, else in a buffer of `storage`.
+  /// All values: in the file's mapping where they lie there as f16, otherwise in a buffer of
+  /// `storage`.
   [[nodiscard]] HalfTensor load(const Vectors& vectors, LayerStorage& storage) const {
     HalfTensor tensor{nullptr, vectors.heads, vectors.rows, vectors.dim,
                       vectors.rows * vectors.dim};
@@ -432,7 +433,7 @@ struct TraceReader::State {
     }
   }
 
-  /// The same rows every time: evenly spaced, the first and the last among them.
+  /// Always the same rows: evenly spaced, including the first and the last.
   void sample(const Vectors& vectors, const HalfTensor& tensor) const {
     const std::int64_t stride = std::max<std::int64_t>(1, vectors.rows / kSampledRows);
     for (std::int64_t head = 0; head < vectors.heads; ++head) {
@@ -572,7 +573,7 @@ std::optional<Adapter> TraceReader::load_adapter(std::int64_t index,
   check_dataset(hdf5, path, Hdf5Type::kFloat, allowed, 4, state_->mapping->size());
   adapter.values = hdf5.read_vector<float>(path);
   state_->check_finite(path, adapter.values);
-  // The nearest that says: the matrix, its layer, all adapters.
+  // The nearest object that has the attribute wins: the matrix, its layer, or all adapters.
   for (const std::string& object : {std::string("/adapter"), group, path}) {
     if (hdf5.has_attribute(object, "text_sha256")) {
       adapter.text_sha256 = hdf5.text_attribute(object, "text_sha256");

@@ -30,7 +30,7 @@ const char* tensor_name(LayerTensor tensor) {
   throw std::logic_error("unknown LayerTensor");
 }
 
-/// Whether its rows begin at the first query.
+/// Whether the tensor's rows begin at the first query.
 bool of_queries(LayerTensor tensor) {
   return tensor != LayerTensor::kKey && tensor != LayerTensor::kValue;
 }
@@ -77,7 +77,7 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
   if (info.synthetic) integer("synthetic", 1);
 }
 
-/// About 128 KiB a chunk, of one head: what one stream's reader asks for.
+/// About 128 KiB per chunk, within one head: what one stream's reader reads.
 Hdf5Layout archive_layout(std::span<const std::int64_t> shape) {
   Hdf5Layout layout;
   layout.chunk.assign(shape.size(), 1);
@@ -108,7 +108,7 @@ struct TraceWriter::State {
     return of_queries(tensor) ? info.tokens - queries.start : info.tokens;
   }
 
-  /// Takes the place of `count` rows in the data set: where to write them.
+  /// Reserves `count` rows in the data set; returns where to write them.
   struct Slot {
     std::string path;
     std::vector<std::int64_t> start;
@@ -139,7 +139,7 @@ struct TraceWriter::State {
   TraceInfo info;
   Queries queries;
   bool tokens_written = false;
-  /// Rows written so far, by layer index and tensor, of each head.
+  /// Rows written so far, by layer index and tensor, per head.
   std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::int64_t>> written;
 };
 
@@ -152,7 +152,7 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
           "queries must start within the prompt");
   require(
       !info.recorded_layers.empty() && info.sliding_window.size() == info.recorded_layers.size(),
-      "sliding_window must have one value a recorded layer");
+      "sliding_window must have one value per recorded layer");
   state_ = std::make_unique<State>(path, info, queries);
 
   Hdf5File& hdf5 = state_->hdf5;
@@ -187,7 +187,7 @@ void TraceWriter::write_tokens(std::span<const std::int32_t> ids, std::span<cons
   const auto tokens = static_cast<std::size_t>(state_->info.tokens);
   for (const std::size_t size :
        {ids.size(), entropy.size(), top_probability.size(), log_probability.size()}) {
-    require(size == tokens, "token data must have one value a token");
+    require(size == tokens, "token data must have one value per token");
   }
   Hdf5File& hdf5 = state_->hdf5;
   hdf5.write_vector(token_path("id"), ids);

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// Opens for good after `count` completions. It is an event handler, so it can be the `done` of
+/// Opens permanently after `count` completions. It is an event handler, so it can be the `done` of
 /// servers and devices; `co_await latch` resumes once it is open.
 class Latch final : public EventHandler {
  public:
@@ -17,7 +17,7 @@ class Latch final : public EventHandler {
   Latch(const Latch&) = delete;
   Latch& operator=(const Latch&) = delete;
 
-  /// One completion; those after the last are ignored.
+  /// Counts one completion; those after the last are ignored.
   void count_down() {
     if (left_ == 0 || --left_ > 0) return;
     for (EventHandler* waiter : waiters_) simulation_.schedule(simulation_.now(), *waiter, 0);

@@ -11,9 +11,9 @@
 
 namespace kvreplay {
 
-/// The coroutine side of a Process. It is an event handler, so whatever can wake a handler (the
-/// simulation, a server, a device) can resume a process; awaitables take it from their coroutine
-/// handle and need know nothing else of coroutines.
+/// The coroutine side of a Process. It is an event handler, so anything that can wake a handler
+/// (the simulation, a server, a device) can resume a process. Awaitables take it from their
+/// coroutine handle and need to know nothing else about coroutines.
 class ProcessPromise final : public EventHandler {
  public:
   Process get_return_object();
@@ -22,7 +22,7 @@ class ProcessPromise final : public EventHandler {
   void return_void() {}
   void unhandled_exception() { failure_ = std::current_exception(); }
 
-  /// Resumes the coroutine. Throws what escaped from it.
+  /// Resumes the coroutine. Throws the exception that escaped from it.
   void on_event(std::uint64_t argument) override;
 
  private:
@@ -34,7 +34,7 @@ class ProcessPromise final : public EventHandler {
   }
 
   // The frame has two owners: the simulation while the process runs, and the Process object. The
-  // last one to let go destroys it.
+  // last owner to let go destroys it.
   Simulation* simulation_ = nullptr;  ///< while it runs
   bool has_object_ = true;
 
@@ -51,13 +51,15 @@ class ProcessPromise final : public EventHandler {
 ///   }
 ///   simulation.spawn(step(simulation, cpu));
 ///
-/// It begins when it is spawned. `co_await process` waits for its end, and spawns it if nobody has.
-/// Dropping the object neither stops nor leaks a running process. An exception that escapes it
-/// comes out of Simulation::run; whoever waits for it is not resumed.
+/// The process begins when it is spawned. `co_await process` waits for its end, and spawns it if it
+/// has not been spawned. Dropping the object neither stops nor leaks a running process. An
+/// exception that escapes from the process comes out of Simulation::run; whoever waits for the
+/// process is not resumed.
 ///
-/// What a process refers to must outlive its last resumption. A frame that the simulation destroys
-/// early runs the destructors of its locals, so these must not touch what may be gone by then.
-/// Never spawn a lambda with captures: they die with the lambda object; pass parameters.
+/// Anything that a process refers to must outlive its last resumption. A frame that the simulation
+/// destroys early runs the destructors of its locals, so these must not touch what may be gone by
+/// then. Never spawn a lambda with captures, because they die with the lambda object; pass
+/// parameters instead.
 class [[nodiscard]] Process {
  public:
   using promise_type = ProcessPromise;
@@ -69,7 +71,7 @@ class [[nodiscard]] Process {
   }
   ~Process();
 
-  /// It has returned or thrown.
+  /// Whether it has returned or thrown.
   [[nodiscard]] bool done() const { return promise_->frame().done(); }
 
   [[nodiscard]] bool await_ready() const { return done(); }
@@ -84,7 +86,7 @@ class [[nodiscard]] Process {
   ProcessPromise* promise_;
 };
 
-/// Awaitable: resumes `duration` nanoseconds from now; 0 lets the other events of this time go
+/// Awaitable: resumes `duration` nanoseconds from now; 0 lets the other events of this time run
 /// first.
 class Delay {
  public:

@@ -10,8 +10,8 @@
 namespace kvreplay {
 
 /// A resource that serves one job at a time, first come first served, and is never idle while a job
-/// waits. The end of such a job is known when it arrives, so the queue is no more than the time at
-/// which the server falls free, and a job costs one event.
+/// waits. The end of such a job is known when it arrives, so the queue is only the time at which
+/// the server becomes free, and a job costs one event.
 class Server {
  public:
   explicit Server(Simulation& simulation) : simulation_(&simulation) {}
@@ -41,7 +41,7 @@ class Server {
 
   /// When the last job queued so far ends; in the past if the server is idle.
   [[nodiscard]] SimTime free_at() const { return free_at_; }
-  /// Service time of all jobs queued so far.
+  /// Total service time of all jobs queued so far.
   [[nodiscard]] SimTime busy() const { return busy_; }
 
  private:

@@ -12,8 +12,8 @@ namespace kvreplay {
 /// Virtual time in nanoseconds since the simulation began.
 using SimTime = std::int64_t;
 
-/// Something that a simulation wakes. The argument is the handler's own: what it was scheduled
-/// with.
+/// Something that a simulation can wake. The argument is the handler's own: the one it was
+/// scheduled with.
 class EventHandler {
  public:
   virtual void on_event(std::uint64_t argument) = 0;
@@ -26,11 +26,11 @@ class Process;
 class ProcessPromise;
 
 /// A virtual clock and a binary heap of small events. Events at the same time run in the order in
-/// which they were scheduled, so a run is a pure function of its inputs. No allocation an event.
+/// which they were scheduled, so a run is a pure function of its inputs. No allocation per event.
 class Simulation {
  public:
   Simulation() = default;
-  /// Ends the processes that have not finished, so that a run cut short leaks nothing.
+  /// Destroys the unfinished processes, so that a run cut short leaks nothing.
   ~Simulation();
   Simulation(const Simulation&) = delete;
   Simulation& operator=(const Simulation&) = delete;
@@ -38,18 +38,19 @@ class Simulation {
   [[nodiscard]] SimTime now() const { return now_; }
   [[nodiscard]] std::uint64_t events_run() const { return events_run_; }
 
-  /// `at` >= now(), or std::logic_error: an event in the past would break causality unseen.
+  /// Requires `at` >= now(), or throws std::logic_error: an event in the past would silently break
+  /// causality.
   void schedule(SimTime at, EventHandler& handler, std::uint64_t argument);
-  /// Starts a process, as an event at the present time. It then runs to its end whether or not the
+  /// Starts a process as an event at the current time. It then runs to its end whether or not the
   /// `Process` object is kept (process.hpp).
   void spawn(const Process& process);
-  /// Runs until no event is left. What a handler or a process throws comes out here; the events
-  /// that were pending stay so.
+  /// Runs until no event is left. An exception from a handler or a process comes out here; pending
+  /// events remain pending.
   void run();
-  /// Runs the events up to `at` and those at `at`, then sets the clock to it; for a clock that
-  /// follows another. An `at` before now() changes nothing.
+  /// Runs all events up to and including `at`, then sets the clock to it; for a clock that follows
+  /// another. An `at` before now() changes nothing.
   void run_until(SimTime at);
-  /// When the next event is due; nothing when none is pending.
+  /// When the next event is due; nothing when no event is pending.
   [[nodiscard]] std::optional<SimTime> next_at() const {
     return heap_.empty() ? std::nullopt : std::optional(heap_.front().at);
   }

@@ -26,11 +26,11 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
 static_assert(std::is_same_v<hid_t, std::int64_t>, "Hdf5File holds an hid_t");
 
-/// Vectors start at whole cache lines of the file, and so of its mapping.
+/// Vectors start at cache-line boundaries of the file, and therefore of its mapping.
 constexpr hsize_t kAlignedFromBytes = 512;
 constexpr hsize_t kAlignmentBytes = 64;
 
-/// By H5T_class_t.
+/// Indexed by H5T_class_t.
 constexpr std::array kTypeClasses = {"an integer", "a real",      "a time",     "text",
                                      "bits",       "opaque data", "a compound", "a reference",
                                      "an enum",    "a sequence",  "an array"};
@@ -40,12 +40,12 @@ constexpr std::string_view kSystemMessage = "error message = '";
 
 constexpr const char* kRoom = "a writable folder with free space";
 
-/// The lock that every use of the library holds, handles' destruction included. Recursive, so that
-/// the public functions may use each other.
+/// The lock for every use of the library, including the destruction of handles. Recursive, so that
+/// the public functions may call each other.
 class Library {
  public:
   Library() : lock_(mutex()) {
-    // At exit HDF5 1.10 would close again a file that a full disk kept it from closing, and crash.
+    // At exit, HDF5 1.10 would again close a file whose closing failed on a full disk, and crash.
     [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   }
@@ -75,8 +75,8 @@ class Handle {
   Close close_;
 };
 
-/// What HDF5 says of its last failure: the innermost message, without the addresses and times that
-/// a system call's message carries.
+/// HDF5's description of its last failure: the innermost message, without the addresses and times
+/// that a system call's message carries.
 std::string reason() {
   std::string message;
   const auto keep_first = [](unsigned depth, const H5E_error2_t* error, void* text) -> herr_t {
@@ -175,7 +175,7 @@ Handle open_dataset(hid_t file, const Place& place) {
   return dataset;
 }
 
-/// An attribute opened for reading, with what a message about it begins with.
+/// An attribute opened for reading, with the beginning of messages about it.
 struct Attribute {
   Place place;
   std::string label;
@@ -211,9 +211,9 @@ Attribute open_attribute(hid_t file, const Place& place, const std::string& name
   return {place, label, std::move(id), std::move(type), std::move(space)};
 }
 
-/// Of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that heap and
-/// crashes on wrong ones, so a child of this process reads them. (It reads by pread, which does not
-/// move the offset that the two share.)
+/// Reads text of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that
+/// heap and crashes on wrong ones, so a child process reads them. (It uses pread, which does not
+/// move the offset that the two processes share.)
 std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
@@ -264,14 +264,14 @@ void write_attribute(hid_t file, const Place& place, const std::string& name, hi
   }
 }
 
-/// Property list for links: groups on the way are made.
+/// Property list for links: creates missing groups on the way.
 Handle make_link_properties() {
   Handle properties(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
   H5Pset_create_intermediate_group(properties.get(), 1);
   return properties;
 }
 
-/// The file part of a selection of `count` elements from `start`; checks that it lies inside.
+/// Selects `count` elements from `start` in the file; checks that they lie inside.
 Handle select_box(const Handle& dataset, const Place& place, std::span<const std::int64_t> start,
                   std::span<const std::int64_t> count) {
   Handle space(H5Dget_space(dataset.get()), H5Sclose);
@@ -284,7 +284,7 @@ Handle select_box(const Handle& dataset, const Place& place, std::span<const std
   if (H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, to_hsize(start).data(), nullptr,
                           to_hsize(count).data(), nullptr) < 0 ||
       H5Sselect_valid(space.get()) <= 0) {
-    throw UserError(place, "is smaller than the range asked for", "");
+    throw UserError(place, "is smaller than the requested range", "");
   }
   return space;
 }
@@ -324,7 +324,7 @@ std::int64_t Hdf5Dataset::count() const {
 }
 
 Hdf5File Hdf5File::open(const std::string& file) {
-  // The system's own words first: HDF5 does not tell a missing file from a folder.
+  // System error messages come first: HDF5 does not distinguish a missing file from a folder.
   const Place whole{file, ""};
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {

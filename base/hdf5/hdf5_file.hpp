@@ -36,11 +36,11 @@ template <typename T>
 
 /// How a data set's values are laid out. The default is contiguous, which can be memory-mapped.
 struct Hdf5Layout {
-  std::vector<std::int64_t> chunk;  ///< one extent a dimension; empty = contiguous
+  std::vector<std::int64_t> chunk;  ///< one extent per dimension; empty = contiguous
   int gzip_level = 0;               ///< 1 to 9, with the shuffle filter; needs chunks
 };
 
-/// What a data set says of itself.
+/// The properties of a data set.
 struct Hdf5Dataset {
   std::optional<Hdf5Type> type;  ///< none: a type outside Hdf5Type
   std::vector<std::int64_t> shape;
@@ -52,21 +52,21 @@ struct Hdf5Dataset {
   [[nodiscard]] std::int64_t count() const;
 };
 
-/// An HDF5 file, open to read or being created. Objects are named by absolute paths
+/// An HDF5 file, open for reading or being created. Objects are named by absolute paths
 /// ("/layer/12/key"). Every failure is a UserError that names the file and the path. HDF5 is not
-/// thread-safe: one lock of the process guards every call, so any thread may use any file.
-/// A file that is written holds no time stamps: the same calls give the same bytes.
+/// thread-safe: one lock per process guards every call, so any thread may use any file. A written
+/// file holds no time stamps: the same calls give the same bytes.
 class Hdf5File {
  public:
-  /// Opens to read.
+  /// Opens the file for reading.
   [[nodiscard]] static Hdf5File open(const std::string& file);
   /// Creates or replaces `file`. Errors name `shown_as`: the final name, where `file` is temporary.
   [[nodiscard]] static Hdf5File create(const std::string& file, std::string shown_as);
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) noexcept;
-  /// Closes, whatever happens; only close() reports that bytes did not reach the file. After a
-  /// failure to write, HDF5 1.10 holds on to the descriptor until the process ends.
+  /// Always closes the file; only close() reports bytes that did not reach the file. After a write
+  /// failure, HDF5 1.10 holds on to the descriptor until the process ends.
   ~Hdf5File();
   void close();
 
@@ -80,7 +80,7 @@ class Hdf5File {
   [[nodiscard]] std::string text_attribute(const std::string& path, const std::string& name) const;
   [[nodiscard]] std::int64_t integer_attribute(const std::string& path,
                                                const std::string& name) const;
-  /// An integer is read as a real, too.
+  /// An integer is also read as a real.
   [[nodiscard]] double real_attribute(const std::string& path, const std::string& name) const;
   [[nodiscard]] std::vector<std::int64_t> integers_attribute(const std::string& path,
                                                              const std::string& name) const;
@@ -92,14 +92,14 @@ class Hdf5File {
   void write_integers_attribute(const std::string& path, const std::string& name,
                                 std::span<const std::int64_t> values);
 
-  /// Groups above a new group or data set are made as needed.
+  /// Missing groups above a new group or data set are created.
   void create_group(const std::string& path);
   void create_dataset(const std::string& path, Hdf5Type type, std::span<const std::int64_t> shape,
                       const Hdf5Layout& layout = {});
   [[nodiscard]] Hdf5Dataset dataset(const std::string& path) const;
 
-  /// The box of `count` elements from `start` on (one number a dimension), row-major. The data
-  /// set's type must be T's own: nothing is converted.
+  /// The box of `count` elements from `start` on (one number per dimension), row-major. The data
+  /// set's type must be exactly T: nothing is converted.
   template <typename T>
   void read_box(const std::string& path, std::span<const std::int64_t> start,
                 std::span<const std::int64_t> count, std::span<T> values) const {

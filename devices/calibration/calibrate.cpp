@@ -16,12 +16,12 @@ namespace {
 constexpr std::array kReadNames{"command_latency_us", "command_overhead_us", "read_us",
                                 "channel_mb_s", "link_mb_s"};
 constexpr std::array kCountNames{"channels", "dies_per_channel"};
-constexpr double kMostParallel = 64;      ///< channels, or dies of one
+constexpr double kMostParallel = 64;      ///< channels, or dies per channel
 constexpr double kMostWriteBuffer = 1e9;  ///< bytes
 
 using Points = std::vector<MeasuredPoint>;
 
-/// Whole numbers as such: the type of counts and sizes is integer, and a real takes either.
+/// Writes whole numbers without a fraction: counts and sizes are integers, and a real takes either.
 ConfigNode with(ConfigNode config, const Values& values) {
   for (const auto& [name, value] : values) {
     const bool whole = value == std::floor(value);
@@ -31,7 +31,7 @@ ConfigNode with(ConfigNode config, const Values& values) {
 }
 
 /// A residual whose square is Cauchy's loss: an error far beyond a factor of 1.2 hardly counts, so
-/// that a point which a stall of the device spoilt does not bend the fit of all others.
+/// that one point spoilt by a stall of the device does not bend the fit of all others.
 double robust(double log_error) {
   constexpr double kScale = 0.2;
   const double scaled = log_error / kScale;
@@ -44,7 +44,7 @@ const Parameter& parameter_of(const DeviceSpec& spec, const std::string& name) {
                        [&name](const Parameter& parameter) { return parameter.name == name; });
 }
 
-/// Searched is only what the parameter may be.
+/// Limits the search to the parameter's allowed range.
 Unknown limited(Unknown unknown, const DeviceSpec& spec) {
   const Parameter& parameter = parameter_of(spec, unknown.name);
   unknown.least = std::clamp(unknown.least, parameter.minimum, parameter.maximum);
@@ -55,15 +55,15 @@ Unknown limited(Unknown unknown, const DeviceSpec& spec) {
 /// What a search has found.
 struct Found {
   Values values;
-  std::vector<std::string> untold = {};  ///< of the values: they are the base's
+  std::vector<std::string> untold = {};  ///< not determined by the points: the base's
   std::uint64_t evaluations = 0;
 };
 
-/// Of the parameters with which the model comes nearest to points.
+/// Searches for the parameters with which the model comes closest to the points.
 class Search {
  public:
-  /// Of `unknowns` and of `counts`, whole numbers, which the starts alone vary. What else is in
-  /// `config` holds.
+  /// Searches over `unknowns`. `counts` are whole numbers that differ only between starts.
+  /// Everything else in `config` is fixed.
   Search(const ConfigNode& config, const Points& points, std::vector<Unknown> unknowns,
          Values counts, const CalibrateOptions& options)
       : config_(config),
@@ -78,15 +78,15 @@ class Search {
     }
   }
 
-  /// The base's values, from which starts are made.
+  /// The base's values, from which starts are derived.
   [[nodiscard]] const Values& start() const { return start_; }
 
-  /// A descent keeps the counts with which it begins, and finds the nearest of the ways to explain
-  /// the points: coarse ones from many starts, fine ones from the best of these. Advances the
-  /// progress by this share of the whole.
+  /// A descent keeps the counts with which it begins and finds the nearest local minimum: coarse
+  /// descents from many starts, then fine ones from the best of these. Advances the progress by
+  /// this share of the whole.
   [[nodiscard]] Found run(const std::vector<Values>& starts, double progress_share) {
     constexpr std::size_t kFine = 4;
-    constexpr int kFineUnits = 18;  // of progress; a coarse descent is one
+    constexpr int kFineUnits = 18;  // progress units of a fine descent; a coarse one has 1
     const auto units = static_cast<double>(starts.size() + kFine * kFineUnits);
     if (options_.progress != nullptr) {
       options_.progress->begin_stage("calibrate",
@@ -117,7 +117,8 @@ class Search {
     if (options_.progress != nullptr) options_.progress->advance(units);
   }
 
-  /// A start that the points suggest may lie beyond what is searched; the base may, too, and stays.
+  /// A start suggested by the points is clamped to the searched range, which always includes the
+  /// base.
   [[nodiscard]] Values within_range(Values values) const {
     for (const Unknown& unknown : unknowns_) {
       double& value = values.at(unknown.name);
@@ -126,8 +127,8 @@ class Search {
     }
     return values;
   }
-  /// Log errors of rate and latency of the points, and a pull to the base, so weak that it decides
-  /// only where the points do not.
+  /// The residuals are log errors of the points' rate and latency, plus a pull towards the base so
+  /// weak that it decides only where the points do not.
   [[nodiscard]] Fit descend_from(const Values& values, int most_iterations) {
     const auto residuals = [this](const Values& tried) {
       std::vector<double> result = log_errors(tried);
@@ -151,8 +152,8 @@ class Search {
     return result;
   }
 
-  /// Parameters that the points do not tell, such as the rate of a link that is never busy: with
-  /// the base's value instead the points come out as well, and it stays.
+  /// Some parameters are not determined by the points, such as the rate of a link that is never
+  /// busy: the base's value fits the points as well, and is kept.
   [[nodiscard]] std::vector<std::string> take_untold_from_base(Values& values) {
     constexpr double kAsWell = 1.01;
     std::vector<std::string> untold;
@@ -187,7 +188,7 @@ double greatest_mb_s(std::span<const MeasuredPoint> points, double write_share) 
   return greatest;
 }
 
-/// The least latency in the device at the least depth, and the greatest rate.
+/// The lowest latency in the device at the lowest depth, and the highest rate.
 struct Extremes {
   double latency_us = 1e6;
   double iops = 0;
@@ -206,7 +207,7 @@ Extremes extremes(const Points& points) {
 
 // ---- Reads ----
 
-/// A rate so far beyond what was seen binds nothing.
+/// A rate so far above the measured ones never limits.
 double most_mb_s(double greatest_mb_s) {
   return 20 * greatest_mb_s;
 }
@@ -221,9 +222,10 @@ std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double greatest_mb_s)
   return unknowns;
 }
 
-/// The base; and for numbers of dies: the controller takes `controller_share` of the time between
-/// requests at the highest rate; the highest bandwidth is the link's or that of all channels, and
-/// the other has twice that; the latency of the idle device is shared as in the base.
+/// The base, and one set of starts per number of dies. The controller takes `controller_share` of
+/// the time between requests at the highest rate. Either the link or all channels together have the
+/// highest bandwidth, and the other has twice that. The latency of the idle device is divided as in
+/// the base.
 std::vector<Values> read_starts(const Values& base, const Points& points, double greatest_mb_s) {
   const auto [latency_us, iops] = extremes(points);
   std::vector<Values> starts{base};
@@ -249,7 +251,7 @@ std::vector<Values> read_starts(const Values& base, const Points& points, double
 
 // ---- Writes ----
 
-/// A stripe, with room for rounding to four digits, which are whole numbers from 1000 on.
+/// One stripe, with room for rounding to four digits (whole numbers from 1000 on).
 double least_write_buffer(const DeviceSpec& spec) {
   const double dies = value_of(spec, "channels") * value_of(spec, "dies_per_channel");
   return std::max(1000.0, 1.001 * bytes_of_all_dies(spec) / dies);
@@ -275,9 +277,9 @@ std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s
   return unknowns;
 }
 
-/// The base; and for write buffers like, smaller and larger than its: the controller takes
-/// `controller_share` of the time between writes at the highest rate; all dies together program at
-/// the highest bandwidth, or at twice that.
+/// The base, and starts with write buffers equal to, smaller and larger than the base's. The
+/// controller takes `controller_share` of the time between writes at the highest rate. All dies
+/// together program at the highest bandwidth, or at twice that.
 std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, const Points& points,
                                  double greatest_mb_s) {
   const auto [latency_us, iops] = extremes(points);
@@ -303,8 +305,8 @@ std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, con
   return starts;
 }
 
-/// Of the points of one kind, held out along the diagonals: of a grid whose rows have a multiple of
-/// k depths, plain counting would hold out whole columns.
+/// Holds out points of one kind along the diagonals: in a grid whose rows have a multiple of k
+/// depths, plain counting would hold out whole columns.
 void choose_held_out(std::span<FittedPoint> points, double write_share, std::uint64_t every) {
   std::uint64_t row = 0;
   std::uint64_t column = 0;
@@ -332,7 +334,8 @@ Points points_to_fit(std::span<const FittedPoint> points, double write_share) {
   return chosen;
 }
 
-/// Blocks of the measured device, larger than the base's, become the model's: it must have such.
+/// If the measured device has larger blocks than the base, the model takes them; the base must
+/// allow such blocks.
 void check_block(const CalibrateOptions& options, const DeviceSpec& spec) {
   const Arguments& arguments = spec.device.arguments();
   const std::uint64_t block = options.block_bytes;
@@ -431,7 +434,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   if (block > value_of(spec, "logical_block_bytes")) {
     take(result, {.values = {{"logical_block_bytes", block}}});
   }
-  Simulation simulation;  // a preset of which no device can be made is none
+  Simulation simulation;  // an invalid preset fails here
   (void)DeviceSpec::parse(result.config).make(simulation);
   return result;
 }
@@ -449,7 +452,7 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   for (const Parameter& parameter : spec.device.part().parameters) {
     const bool fitted =
         calibration.fitted.contains(parameter.name) || calibration.told.contains(parameter.name);
-    if (!fitted && !base.has(parameter.name)) continue;  // the default
+    if (!fitted && !base.has(parameter.name)) continue;  // the default applies
     const bool by_writes = calibration.decided_by_writes.contains(parameter.name);
     const ConfigNode& from = by_writes && !fitted ? base : calibration.config;
     const nlohmann::json& raw = from.at(parameter.name).raw();
@@ -462,7 +465,7 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
     member["source"] = source;
     json[parameter.name] = std::move(member);
   }
-  // Names of files need not be UTF-8.
+  // File names need not be UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -21,10 +21,10 @@ struct CalibrateOptions {
   /// Every k-th point of the reads, and of the writes, is held out of the fit, counted along the
   /// diagonals of the size x depth grid, so that no size or depth is lost. 0: none.
   std::uint64_t hold_out_every = 5;
-  Place points = {};              ///< where they stand, for errors
-  std::uint64_t block_bytes = 0;  ///< that requests to the measured device align with; 0: not told
-  /// Of a burst: below one third, pages are served in the order of arrival, above two thirds at
-  /// random; between, it is not told.
+  Place points = {};              ///< where the points come from, for errors
+  std::uint64_t block_bytes = 0;  ///< block size of the measured device; 0: unknown
+  /// From a burst: below 1/3, pages are served in the order of arrival; above 2/3, at random;
+  /// between them, the order is undetermined.
   std::optional<double> mixing = {};
   int threads = 1;               ///< the result does not depend on it
   Progress* progress = nullptr;  ///< of kProgressUnits
@@ -33,25 +33,26 @@ struct CalibrateOptions {
 struct Calibration {
   ConfigNode config;                             ///< the base with the fitted values
   std::map<std::string, double> fitted = {};     ///< parameter -> value
-  std::map<std::string, double> untold = {};     ///< those that the points do not tell: the base's
-  std::map<std::string, std::string> told = {};  ///< what a burst tells: parameter -> value
-  std::set<std::string> decided_by_writes = {};  ///< of both
+  std::map<std::string, double> untold = {};     ///< not determined by the points: the base's
+  std::map<std::string, std::string> told = {};  ///< determined by a burst: parameter -> value
+  std::set<std::string> decided_by_writes = {};  ///< of `fitted` and `untold`
   std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
   std::uint64_t evaluations = 0;                 ///< models tried
 };
 
-/// Fits the `flash` model to random requests. Reads decide latency, overhead and sensing time of a
-/// command, rates of channels and link, channels and dies; with these held, writes decide latency
-/// and overhead of a write, write buffer and program time (that of the write booster where the base
-/// has one, too). A burst decides the order of service. Everything else is the base's. A
-/// deterministic descent from several starts on the log errors (Cauchy's loss) of IOPS and mean
-/// latency; a parameter that no point depends on stays the base's. UserError when the base is no
-/// flash model or cannot have the measured device's blocks, or too few points are left to fit.
+/// Fits the `flash` model to random requests. Reads determine the latency, overhead and sensing
+/// time of a command, the rates of channels and link, and the numbers of channels and dies. With
+/// these held fixed, writes determine the latency and overhead of a write, the write buffer and the
+/// program time (also that of the write booster where the base has one). A burst determines the
+/// order of service. Everything else keeps the base's value. The fit is a deterministic descent
+/// from several starts on the log errors (Cauchy's loss) of IOPS and mean latency; a parameter that
+/// no point depends on keeps the base's value. Throws UserError when the base is not a flash model,
+/// when it cannot have the measured device's blocks, or when too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 
-/// The preset as JSON: fitted values with "calibrated from the random writes of MEASUREMENT" as
-/// `source`, the others with the base's, marked as such.
+/// The preset as JSON. Fitted values have "calibrated from the random writes of MEASUREMENT" as
+/// `source`; the others keep the base's source, marked as such.
 [[nodiscard]] std::string preset_json(const Calibration& calibration, const ConfigNode& base,
                                       const std::string& name, const std::string& title,
                                       const std::string& notes, const std::string& measurement);

@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kMost = 1e15;  ///< of bytes and values: whole numbers are exact below
+constexpr double kMost = 1e15;  ///< limit of bytes and values: whole numbers below it are exact
 
 const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
 const std::vector<std::string> kPatterns{"random", "sequential"};
@@ -80,7 +80,7 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
     table.workload.range_bytes =
         static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMost));
   }
-  table.workload.requests = 0;  // by the size of a request
+  table.workload.requests = 0;  // set per row, by request size
   if (node.has("requests")) {
     table.workload.requests = static_cast<std::uint64_t>(number(node.at("requests"), 1, 1e9));
   }
@@ -110,7 +110,8 @@ std::vector<ComparedRow> compare(const ConfigNode& preset, const MeasuredTable& 
     workload.bytes = row.bytes;
     workload.depth = row.depth;
     if (workload.requests == 0) {
-      // Enough for a mean within about 1 %; fewer of the large ones, which spread over all dies.
+      // Enough requests for a mean within about 1 %; fewer for large ones, which spread over all
+      // dies.
       workload.requests = std::max<std::uint64_t>(row.bytes > (128 << 10) ? 1000 : 8000,
                                                   50 * std::uint64_t{row.depth});
     }

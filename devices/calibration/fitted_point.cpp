@@ -8,10 +8,10 @@
 namespace kvreplay {
 namespace {
 
-/// A model, asked for measured points.
+/// A model that predicts measured points.
 class Model {
  public:
-  /// `coarse`: by fewer requests.
+  /// `coarse`: simulates fewer requests.
   Model(const ConfigNode& config, bool coarse)
       : spec_(DeviceSpec::parse(config)),
         booster_bytes_(value_of(spec_, "booster_bytes")),
@@ -21,7 +21,7 @@ class Model {
 
   void run(FittedPoint& point) const {
     const MeasuredPoint& measured = point.measured;
-    // The same random places for every model, so that their differences are the parameters'.
+    // All models get the same random offsets, so that only their parameters make them differ.
     constexpr std::uint64_t kLarge = 128 << 10;
     Workload workload{.bytes = measured.bytes, .depth = measured.depth};
     workload.path_us = measured.path_us;
@@ -43,8 +43,9 @@ class Model {
     return DeviceSpec::parse(config.with("booster_bytes", bytes));
   }
 
-  /// The mean over as many requests as were measured, of which few are run: writes are fast until
-  /// the buffer is full, then as fast as dies program, which is faster while the booster has room.
+  /// Predicts the mean over as many requests as were measured, but simulates only a few of them.
+  /// Writes are fast until the buffer is full, then as fast as dies program, which is faster while
+  /// the booster has room.
   void run_writes(FittedPoint& point, Workload workload) const {
     constexpr std::uint64_t kMostRequests = 20'000;
     const MeasuredPoint& measured = point.measured;
@@ -66,12 +67,13 @@ class Model {
       point.write_us += share * phase.write_mean_us;
     };
     if (measured.write_share < 1) {
-      // How full the buffer is depends on how reads and programs disturb each other: it takes time.
+      // The fill level of the buffer depends on how reads and programs disturb each other, which
+      // takes time.
       workload.requests =
           std::max<std::uint64_t>(workload.depth, std::min(measured.requests, kMostRequests));
       add(1 - unboosted_share, measure(boosted_, workload));
     } else {
-      // Room comes back in bursts, when dies end their programs: by many of them.
+      // Buffer room is freed in bursts, when dies end their programs: average over many of them.
       const auto rounds = static_cast<std::uint64_t>((coarse_ ? 4 : 12) * round / written);
       workload.requests = std::max(workload.requests, std::min(rounds, kMostRequests));
       Workload beginning = workload;
@@ -82,7 +84,8 @@ class Model {
       const Measurement drained = measure(boosted_, workload);
       double buffered_share = 1 - unboosted_share;
       if (buffered.iops > drained.iops) {
-        // The buffer takes what is not drained meanwhile; what dies program still has its room.
+        // The buffer takes what is not drained meanwhile; data being programmed still occupies its
+        // room.
         const double kept = written * (1 - drained.iops / buffered.iops);
         buffered_share = std::min(buffered_share, std::max(0.0, buffer - round) / kept / count);
       }
@@ -95,8 +98,8 @@ class Model {
 
   const DeviceSpec spec_;
   const double booster_bytes_;
-  const DeviceSpec boosted_;    ///< with room without end, where there is a booster
-  const DeviceSpec unboosted_;  ///< as when it is full
+  const DeviceSpec boosted_;    ///< with unlimited room, where there is a booster
+  const DeviceSpec unboosted_;  ///< as with a full booster
   const bool coarse_;
 };
 

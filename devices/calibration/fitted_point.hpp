@@ -9,10 +9,10 @@
 
 namespace kvreplay {
 
-/// Predicted are mixes of reads and writes, and writes that are too few to be fitted.
+/// kPredicted: mixes of reads and writes, and writes that are too few to be fitted.
 enum class PointUse { kFitted, kHeldOut, kPredicted };
 
-/// A point and what a model makes of it.
+/// A point and the model's prediction of it.
 struct FittedPoint {
   MeasuredPoint measured;
   PointUse use = PointUse::kPredicted;
@@ -25,13 +25,14 @@ struct FittedPoint {
   [[nodiscard]] double latency_error() const { return mean_us / measured.mean_us - 1; }
 };
 
-/// Fills in what the flash model of `config` makes of the points, each in the state in which it was
-/// measured. `coarse`: by fewer requests. The results do not depend on `threads`.
+/// Fills in what the flash model of `config` predicts for the points, each in the device state in
+/// which it was measured. `coarse`: simulates fewer requests. The results do not depend on
+/// `threads`.
 void run_model(const ConfigNode& config, bool coarse, std::span<FittedPoint> points, int threads);
 
-/// A parameter that is a number.
+/// The value of a numeric parameter.
 [[nodiscard]] double value_of(const DeviceSpec& spec, const std::string& name);
-/// What is programmed when every die of a flash model programs once.
+/// Bytes programmed when every die of a flash model programs once.
 [[nodiscard]] double bytes_of_all_dies(const DeviceSpec& spec);
 
 }  // namespace kvreplay

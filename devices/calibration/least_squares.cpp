@@ -20,7 +20,7 @@ Vector newton_step(const Eigen::MatrixXd& slopes, const Vector& residuals, doubl
   return normal.llt().solve(-slopes.transpose() * residuals);
 }
 
-/// `step` is of natural logarithms; by at most a factor of e in each parameter.
+/// `step` holds natural logarithms; each parameter changes by at most a factor of e.
 Values moved(Values values, std::span<const Unknown> unknowns, const Vector& step) {
   for (std::size_t k = 0; k < unknowns.size(); ++k) {
     const Unknown& unknown = unknowns[k];

@@ -11,8 +11,8 @@ namespace kvreplay {
 /// A parameter that a search may change. It is searched on a logarithmic scale.
 struct Unknown {
   std::string name;
-  double base = 0;   ///< its value where nothing tells another
-  double start = 0;  ///< the same, or something near it that is above 0
+  double base = 0;   ///< its value where the data determine nothing else
+  double start = 0;  ///< the same, or a nearby value above 0
   double least = 0.01;
   double most = 1e6;
 };
@@ -27,12 +27,12 @@ struct Fit {
 
 [[nodiscard]] double sum_of_squares(std::span<const double> values);
 
-/// Four digits: more than any measurement tells.
+/// Rounds to four digits: more than any measurement resolves.
 [[nodiscard]] double rounded(double value);
 
 /// Changes the unknowns among `values` until the sum of squared residuals hardly falls any more
-/// (Levenberg and Marquardt, on their logarithms), at most so many times. Deterministic; finds the
-/// minimum that is nearest downhill. Values found are of four digits.
+/// (Levenberg and Marquardt, on their logarithms), for at most the given number of iterations.
+/// Deterministic; finds the nearest minimum downhill. The values found have four digits.
 [[nodiscard]] Fit descend(Values values, std::span<const Unknown> unknowns,
                           const Residuals& residuals, int most_iterations);
 

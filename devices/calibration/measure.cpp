@@ -37,7 +37,8 @@ class ClosedLoop final : public EventHandler {
     return summary();
   }
 
-  /// A command of request `argument` has completed; or, without any, it has arrived.
+  /// A command of request `argument` has completed; for a request without commands, the request has
+  /// arrived.
   void on_event(std::uint64_t argument) override {
     Request& request = outstanding_[argument];
     if (request.commands_left == 0) {
@@ -130,9 +131,9 @@ class ClosedLoop final : public EventHandler {
   const DeviceLimits limits_;
   const SimTime path_;
   Random random_;
-  std::uint64_t next_place_ = 0;  ///< of a sequential workload
+  std::uint64_t next_place_ = 0;  ///< next offset of a sequential workload
   std::vector<Request> outstanding_;
-  std::vector<IoCommand> commands_;  ///< of one request; kept for its storage
+  std::vector<IoCommand> commands_;  ///< of one request; kept to reuse its storage
   const std::uint64_t to_complete_;
   std::uint64_t completed_ = 0;
   SimTime measured_from_ = 0;
@@ -151,7 +152,7 @@ void require(bool holds, const char* name, const std::string& found, const char*
 Measurement measure(const DeviceSpec& spec, const Workload& workload) {
   require(workload.bytes > 0, "bytes", "0", "at least 1");
   require(workload.depth > 0, "depth", "0", "at least 1");
-  // Fewer could all complete at one instant, which is no rate.
+  // Fewer requests could all complete at one instant, which gives no rate.
   require(workload.requests >= workload.depth, "requests", std::to_string(workload.requests),
           "at least the depth");
   require(workload.write_share >= 0 && workload.write_share <= 1, "write_share",

@@ -50,12 +50,12 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
   return static_cast<std::uint64_t>(found);
 }
 
-constexpr std::uint64_t kMostBytes = 64 << 20;  // as of a probe, as is the depth
+constexpr std::uint64_t kMostBytes = 64 << 20;  // as in a probe; kMostDepth likewise
 constexpr std::uint64_t kMostDepth = 1024;
 constexpr std::uint64_t kMostRange = 1'000'000'000'000'000;  // bytes
 constexpr std::size_t kMostPoints = 2000;                    // each model tried runs them all
 constexpr double kMostIops = 1e9;
-constexpr double kMostMixing = 10;  // beyond 0 to 1 by scatter
+constexpr double kMostMixing = 10;  // measurement noise can push it outside 0 to 1
 constexpr double kMostRequests = 1e15;
 
 std::vector<ConfigNode> array(const ConfigNode& node) {
@@ -65,14 +65,14 @@ std::vector<ConfigNode> array(const ConfigNode& node) {
   return node.items();
 }
 
-/// An option of a fio job and where it stands.
+/// An option of a fio job and its place in the file.
 struct FioOption {
   std::string text;
   Place place = {};
 };
 
-/// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Nothing for lists and
-/// ranges. UserError beyond `most`.
+/// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Returns nothing for lists
+/// and ranges. Throws UserError above `most`.
 std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t most) {
   const std::string& text = option.text;
   std::uint64_t value = 0;
@@ -96,10 +96,10 @@ std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t mos
   return std::nullopt;
 }
 
-/// In a closed loop, rate x latency = outstanding requests (Little). Where they are far apart, one
-/// of the three is not what it says, and nothing tells which: a limit on the rate or an engine that
-/// submits less leaves fewer outstanding; fio with SQPOLL on few processors reports latencies of
-/// more than there can be. Such a point is no evidence.
+/// In a closed loop, rate x latency = outstanding requests (Little's law). Where the two sides are
+/// far apart, one of the three is wrong, and nothing shows which: a rate limit, or an engine that
+/// submits less, leaves fewer outstanding; fio with SQPOLL on few processors reports impossibly
+/// high latencies. Such a point is no evidence.
 void take(MeasuredPoints& found, const MeasuredPoint& point) {
   constexpr double kFactor = 1.5;
   const double outstanding = point.iops * point.mean_us * 1e-6;
@@ -156,7 +156,8 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   return found;
 }
 
-/// An option of a fio job: its own, or one of the global section; as text. A default may be absent.
+/// An option of a fio job, from the job itself or the global section, as text. A default may be
+/// absent.
 std::optional<FioOption> fio_option(const ConfigNode& root, const ConfigNode& job,
                                     const std::string& name) {
   for (const auto& [node, section] : {std::pair{job, "job options"}, {root, "global options"}}) {
@@ -167,7 +168,7 @@ std::optional<FioOption> fio_option(const ConfigNode& root, const ConfigNode& jo
   return std::nullopt;
 }
 
-/// Share of writes of a job's random requests; nothing for other jobs.
+/// Share of writes among a job's random requests; nothing for other jobs.
 std::optional<double> fio_write_share(const ConfigNode& root, const ConfigNode& job) {
   const std::string pattern = fio_option(root, job, "rw").value_or(FioOption{"read"}).text;
   if (pattern == "randread") return 0;
@@ -218,7 +219,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     if (option("direct", "0").text != "1") {
       found.notes.push_back(name + ": without direct=1 the page cache may have been measured");
     }
-    // These keep one request outstanding, whatever the iodepth.
+    // These engines keep one request outstanding, whatever the iodepth.
     const std::string engine = option("ioengine", "psync").text;
     const bool one_at_a_time = engine == "sync" || engine == "psync" || engine == "vsync" ||
                                engine == "pvsync" || engine == "pvsync2" || engine == "mmap";
@@ -233,7 +234,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
                         .depth = static_cast<std::uint32_t>(depth),
                         .range_bytes = fio_size(option("size", ""), kMostRange).value_or(0),
                         .write_share = *write_share};
-    // lat_ns runs from submission on; clat_ns leaves the submission out.
+    // lat_ns runs from submission on; clat_ns excludes the submission.
     const auto add = [&](const char* direction) {
       const ConfigNode node = job.at(direction);
       const double iops = above_zero(node.at("iops"), kMostIops);

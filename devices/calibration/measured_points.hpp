@@ -7,41 +7,42 @@
 
 namespace kvreplay {
 
-/// What a device did in a closed loop of random requests.
+/// Measured performance of a device in a closed loop of random requests.
 struct MeasuredPoint {
-  std::uint64_t bytes = 0;        ///< a request
+  std::uint64_t bytes = 0;        ///< per request
   std::uint32_t depth = 0;        ///< outstanding requests
-  std::uint64_t range_bytes = 0;  ///< that the requests were spread over; 0: not told
+  std::uint64_t range_bytes = 0;  ///< range over which the requests were spread; 0: unknown
   double iops = 0;
   double mean_us = 0;          ///< from submission to completion
-  double write_share = 0;      ///< of the requests: 0 reads, 1 writes, else a mix
-  std::uint64_t requests = 0;  ///< that were measured; told of points with writes
-  double read_us = 0;          ///< mean of the reads; 0: not told apart
-  double write_us = 0;         ///< mean of the writes; 0: not told apart
-  double path_us = 0;          ///< of mean_us, what the way to the device takes
+  double write_share = 0;      ///< share of the requests: 0 reads, 1 writes, else a mix
+  std::uint64_t requests = 0;  ///< number of requests measured; given for points with writes
+  double read_us = 0;          ///< mean of the reads; 0: not reported separately
+  double write_us = 0;         ///< mean of the writes; 0: not reported separately
+  double path_us = 0;          ///< part of mean_us that the way to the device takes
 };
 
 /// The points of a measurement that a model can be compared with.
 struct MeasuredPoints {
   std::string source;                 ///< "kvreplay probe of /data/x", "fio-3.33"
-  std::string place;                  ///< of the points in the file: "/points", "/jobs"
+  std::string place;                  ///< place of the points in the file: "/points", "/jobs"
   std::vector<MeasuredPoint> points;  ///< by write share, then bytes, then depth
   std::vector<std::string> notes;     ///< what was left out, and why
-  std::uint64_t block_bytes = 0;      ///< that requests align with; 0: not told
+  std::uint64_t block_bytes = 0;      ///< alignment of requests; 0: unknown
   std::optional<double> mixing = {};  ///< of a probe's burst (Burst::mixing)
 };
 
-/// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json), random requests
-/// alone. A point whose rate, latency and depth contradict each other is left out. UserError when
-/// it is neither, holds no point that can be used, more than can be fitted in a sensible time, or a
-/// number that none can be.
+/// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json); only random requests
+/// count. A point whose rate, latency and depth contradict each other is left out. Throws UserError
+/// when the file is neither, when it holds no usable point or more points than can be fitted in
+/// reasonable time, or when a number is impossible.
 [[nodiscard]] MeasuredPoints load_measured_points(const std::string& file);
 [[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text,
                                                    const std::string& file);
 
-/// Tells the points what the way to the device takes: the latency at depth 1, of as many bytes and
-/// the same share of writes, in `blank`, which was measured by the same way on a device that takes
-/// no time. UserError, of `blank_file`, where it has none, or more than a point's whole latency.
+/// Sets how much of each point's latency the way to the device takes: the latency at depth 1, for
+/// the same size and share of writes, in `blank`, which was measured by the same way on a device
+/// that takes no time. Throws UserError naming `blank_file` where that latency is missing or
+/// exceeds a point's whole latency.
 void tell_path(MeasuredPoints& measured, const MeasuredPoints& blank,
                const std::string& blank_file);
 

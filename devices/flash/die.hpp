@@ -11,7 +11,8 @@
 
 namespace kvreplay::flash {
 
-/// Program and erase suspension: whether a read interrupts them, and what the interruption costs.
+/// Program and erase suspension: whether a read interrupts them, and how much time an interruption
+/// costs.
 struct Suspension {
   bool enabled;
   SimTime time;  ///< from the suspend command until the die can sense
@@ -22,16 +23,16 @@ struct Suspension {
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
         flag_parameter("suspend_programs", false,
-                       "a read interrupts a program or an erase of its die; without, it waits"),
+                       "a read interrupts a program or an erase of its die; otherwise it waits"),
         real_parameter("suspend_us", "us", 0, {0, 1e6},
                        "from the interruption until the die can sense"),
     };
   }
 };
 
-/// One NAND die: array operations one at a time. Without suspension it is a server in the order
-/// of service of the device. With it, reads go, in the order of arrival, before programs and
-/// erases, even one that has begun: that one ends later by all the time that reads have taken, so
+/// One NAND die, which does one array operation at a time. Without suspension it serves in the
+/// device's order of service. With suspension, reads go in the order of arrival and before programs
+/// and erases, even one that has begun: that one ends later by all the time that the reads took, so
 /// no work is lost.
 class Die final : private EventHandler {
  public:
@@ -75,7 +76,7 @@ class Die final : private EventHandler {
   }
 
   void on_event(std::uint64_t /*argument*/) override {
-    if (simulation_.now() < modify_until_) {  // reads came between
+    if (simulation_.now() < modify_until_) {  // reads have come in between
       simulation_.schedule(modify_until_, *this, 0);
       return;
     }

@@ -9,8 +9,8 @@
 
 namespace kvreplay::flash {
 
-/// What the device's work takes: an energy for each page that is sensed or programmed and for each
-/// bit that is moved, and a power for as long as it is on.
+/// Energy of the device's work: one value per page that is sensed or programmed and per bit that is
+/// moved, and a power for as long as the device is on.
 class Energy {
  public:
   Energy(const Arguments& arguments, const Geometry& geometry)
@@ -22,16 +22,16 @@ class Energy {
 
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
-        real_parameter("sense_uj", "uJ", 0, {0, 1e6}, "energy to sense a page; 0: not known"),
-        real_parameter("program_uj", "uJ", 0, {0, 1e6}, "energy to program a page; 0: not known"),
+        real_parameter("sense_uj", "uJ", 0, {0, 1e6}, "energy to sense a page; 0: unknown"),
+        real_parameter("program_uj", "uJ", 0, {0, 1e6}, "energy to program a page; 0: unknown"),
         real_parameter("transfer_pj_bit", "pJ/bit", 0, {0, 1e6},
-                       "energy of a bit on channel, controller and link; 0: not known"),
+                       "energy per bit on channel, controller and link; 0: unknown"),
         real_parameter("idle_mw", "mW", 0, {0, 1e6},
-                       "power of the device for as long as it is on; 0: not known"),
+                       "power of the device for as long as it is on; 0: unknown"),
     };
   }
 
-  /// NaN where a figure is not known.
+  /// NaN where a parameter is unknown.
   [[nodiscard]] double nj(const DeviceCounters& done, SimTime on_ns) const {
     if (sense_uj_ == 0 || program_uj_ == 0 || transfer_pj_bit_ == 0 || idle_mw_ == 0) {
       return std::numeric_limits<double>::quiet_NaN();

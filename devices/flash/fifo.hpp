@@ -6,7 +6,7 @@
 
 namespace kvreplay {
 
-/// A queue in a ring that only ever grows: no allocation once it has reached its longest.
+/// A queue in a ring that only grows: it stops allocating once it has reached its greatest length.
 /// (std::deque allocates and frees as it moves along, even at a constant length.)
 template <typename T>
 class Fifo {

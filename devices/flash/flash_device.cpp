@@ -1,5 +1,5 @@
-// The model of a flash device: a queue in the host, then servers, first come first served unless
-// told otherwise, that a command and its pages pass. docs/device-model.md gives its equations.
+// The model of a flash device: a queue in the host, then servers that a command and its pages pass,
+// first come first served unless configured otherwise. docs/device-model.md gives its equations.
 //
 //   read:   latency -> controller -> [map] -> die (sense) -> channel -> link
 //   write:  latency -> controller -> [rest of its units] -> link -> buffer, then done; the buffer
@@ -63,11 +63,11 @@ class FlashDevice final : public Device, private EventHandler {
     Submission submission;
     std::uint64_t rewritten = 0;  ///< write: bytes read from flash, without room in the buffer yet
     std::uint32_t to_buffer = 0;  ///< write: bytes of the host without room in the buffer yet
-    std::uint32_t left = 0;       ///< read: pages, write: bytes, that have not crossed the link
-    std::uint32_t lookups = 0;    ///< reads that must come first: of the map, or of units
+    std::uint32_t left = 0;       ///< read: pages, write: bytes, that have not yet crossed the link
+    std::uint32_t lookups = 0;    ///< reads that must be done first: of the map, or of units
   };
 
-  /// What has just happened, as the argument of an event.
+  /// Says what has just happened; passed as the argument of an event.
   enum class Stage : std::uint16_t {
     kArrived,     ///< a command at the controller
     kDecoded,     ///< a command, by the controller
@@ -84,10 +84,10 @@ class FlashDevice final : public Device, private EventHandler {
     kMoveSensed,  ///< a stripe of valid units in a block to be erased
     kErased,      ///< the blocks of a die
   };
-  /// Of a stripe to program; in the slot's place of its events.
+  /// Kind of stripe to program; its events carry it in place of the slot.
   enum StripeKind : std::uint16_t { kDense, kBoosted, kMoved };
   struct Event {
-    std::uint32_t value;  ///< group, page or line, counted from the command's first; bytes; die
+    std::uint32_t value;  ///< group, page or line (counted from the command's first), bytes, or die
     std::uint16_t slot;
     Stage stage;
   };
@@ -135,7 +135,7 @@ class FlashDevice final : public Device, private EventHandler {
     return {std::max(command.offset, begin),
             std::min(command.offset + command.bytes, begin + geometry_.page_bytes)};
   }
-  /// The read units that a part of a page touches.
+  /// The read units that the given part of a page touches.
   [[nodiscard]] std::uint64_t channel_bytes(const Part& part) const {
     return (part.end + read_unit_bytes_ - 1) / read_unit_bytes_ * read_unit_bytes_ -
            part.begin / read_unit_bytes_ * read_unit_bytes_;
@@ -177,13 +177,13 @@ class FlashDevice final : public Device, private EventHandler {
   std::vector<Slot> slots_;  ///< queue_depth of them
   std::vector<std::uint16_t> free_slots_;
 
-  Fifo<std::uint16_t> writes_;       ///< that wait for room in the buffer
+  Fifo<std::uint16_t> writes_;       ///< waiting for room in the buffer
   std::uint64_t buffer_free_ = 0;    ///< bytes
   std::uint64_t buffer_filled_ = 0;  ///< bytes that no program operation has taken yet
-  std::uint64_t next_stripe_ = 0;    ///< where the next program operation goes
+  std::uint64_t next_stripe_ = 0;    ///< target of the next program operation
   std::uint64_t next_move_ = 0;      ///< where garbage collection works next
   std::uint64_t next_erase_ = 0;
-  std::uint64_t programs_ = 0;  ///< begun and not ended, of the host's stripes
+  std::uint64_t programs_ = 0;  ///< begun and not ended, for the host's stripes
   SimTime idle_since_ = 0;
   DeviceCounters counters_;
 
@@ -204,13 +204,13 @@ void check_multiple(const Arguments& arguments, const char* name, const char* di
   }
 }
 
-/// Of a write; 0 in the arguments: as of any command.
+/// The value for writes; where the argument is 0, that of any command.
 double of_write(const Arguments& arguments, const char* name, const char* of_any) {
   const double value = arguments.real(name);
   return value > 0 ? value : arguments.real(of_any);
 }
 
-/// Refuses sizes that do not divide; before anything is computed from them.
+/// Rejects sizes that do not divide, before anything is computed from them.
 const Arguments& checked(const Arguments& arguments) {
   check_multiple(arguments, "page_bytes", "logical_block_bytes");
   check_multiple(arguments, "page_bytes", "read_unit_bytes");
@@ -342,7 +342,7 @@ void FlashDevice::on_event(std::uint64_t argument) {
   }
 }
 
-// The lines of the map that the command needs and the cache does not hold, then its data.
+// First the map lines that the command needs and the cache does not hold, then the command's data.
 void FlashDevice::look_up(std::uint16_t slot) {
   const IoCommand& read = command(slot);
   const std::uint64_t first = map_cache_.line_of_byte(read.offset);
@@ -412,7 +412,7 @@ void FlashDevice::start_write(std::uint16_t slot) {
   const IoCommand& write = command(slot);
   const PartialWrites::Extra extra = partial_writes_.add(write.offset, write.bytes);
   if (collector_.enabled()) collector_.host_writes(extra.first_unit, extra.new_units);
-  // A unit is taken to lie on one die, whatever its size.
+  // A unit is assumed to lie on one die, whatever its size.
   const auto unit_groups = static_cast<SimTime>(std::max<std::uint64_t>(
       1, partial_writes_.unit_bytes() / (geometry_.planes * geometry_.page_bytes)));
   slots_[slot].rewritten = extra.rewritten_bytes;
@@ -434,7 +434,7 @@ void FlashDevice::queue_write(std::uint16_t slot) {
   fill_buffer();
 }
 
-// As if so much had been written in sequence.
+// As if this many bytes had been written sequentially.
 void FlashDevice::fill_write_buffer() {
   const std::uint64_t unit = partial_writes_.unit_bytes();
   if (collector_.enabled()) collector_.host_writes(0, (buffer_free_ + unit - 1) / unit);
@@ -443,8 +443,8 @@ void FlashDevice::fill_write_buffer() {
   drain_buffer();
 }
 
-// A write takes room page by page and crosses the link as it gets it, so that one larger than the
-// buffer passes, too. What was read from flash for it is in the controller already.
+// A write takes room page by page and crosses the link as it gets it, so that a write larger than
+// the buffer also passes. Data read from flash for it is already in the controller.
 void FlashDevice::fill_buffer() {
   while (!writes_.empty() && buffer_free_ > 0) {
     const std::uint16_t slot = writes_.front();
@@ -473,7 +473,7 @@ void FlashDevice::buffered(std::uint16_t slot, std::uint32_t bytes) {
   if (slots_[slot].left == 0) complete(slot);
 }
 
-// Less than a stripe stays in the buffer: nothing forces it out.
+// Less than a stripe stays in the buffer: nothing flushes it.
 void FlashDevice::drain_buffer() {
   while (buffer_filled_ >= geometry_.stripe_bytes()) {
     buffer_filled_ -= geometry_.stripe_bytes();
@@ -500,7 +500,7 @@ void FlashDevice::collect_garbage() {
   }
 }
 
-/// A stripe crosses the channel `transfers` times, then it is programmed.
+/// A stripe crosses the channel `transfers` times, and is then programmed.
 void FlashDevice::to_die(std::uint64_t die, StripeKind kind, std::uint64_t transfers) {
   channel_of_die(die).use(on_channel(transfers * geometry_.stripe_bytes()), *this,
                           pack(Stage::kAtDie, kind, static_cast<std::uint32_t>(die)));
@@ -533,7 +533,7 @@ void FlashDevice::complete(std::uint16_t slot) {
   if (thermal_.enabled()) thermal_.heat(finished.command.bytes, simulation_.now());
   if (idle()) idle_since_ = simulation_.now();
   admit();
-  finished.done->on_event(finished.argument);  // last: it may submit, or throw
+  finished.done->on_event(finished.argument);  // last, because it may submit or throw
 }
 
 std::vector<Parameter> parameters() {
@@ -541,13 +541,13 @@ std::vector<Parameter> parameters() {
       integer_parameter("queue_depth", "commands", std::nullopt, {1, 65535},
                         "commands inside the device; further ones wait in the host"),
       integer_parameter("logical_block_bytes", "bytes", std::nullopt, {512, 65536},
-                        "what offsets and sizes of commands are multiples of"),
+                        "offsets and sizes of commands are multiples of this"),
       integer_parameter("max_transfer_bytes", "bytes", std::nullopt, {512, 64 * kMiB},
                         "largest command"),
       real_parameter("command_latency_us", "us", std::nullopt, {0, 1e6},
-                     "host and firmware time of a command that occupies nothing"),
+                     "host and firmware time of a command, during which no resource is busy"),
       real_parameter("command_overhead_us", "us", std::nullopt, {0, 1e6},
-                     "controller time of a command, one at a time: caps IOPS"),
+                     "controller time per command, one at a time: limits IOPS"),
       real_parameter("write_latency_us", "us", 0, {0, 1e6},
                      "command_latency_us of a write; 0: the same"),
       real_parameter("write_overhead_us", "us", 0, {0, 1e6},
@@ -562,7 +562,7 @@ std::vector<Parameter> parameters() {
                         "stripe on a die is page_bytes x planes x program_pages"),
       integer_parameter("page_bytes", "bytes", std::nullopt, {512, kMiB}, "NAND page"),
       integer_parameter("read_unit_bytes", "bytes", std::nullopt, {512, kMiB},
-                        "least that crosses a channel (an ECC codeword); page_bytes for a "
+                        "smallest transfer over a channel (an ECC codeword); page_bytes for a "
                         "device without sub-page reads"),
       real_parameter("read_us", "us", std::nullopt, {0, 1e6}, "array time to sense a page"),
       real_parameter("program_us", "us", std::nullopt, {0, 1e6},

@@ -7,7 +7,7 @@
 namespace kvreplay::flash {
 namespace {
 
-/// Erased blocks that are kept: collection needs one to append to while it empties another.
+/// Erased blocks held in reserve: collection needs one to append to while it empties another.
 constexpr std::uint64_t kReserve = 2;
 
 }  // namespace
@@ -21,10 +21,12 @@ std::vector<Parameter> GarbageCollector::parameters() {
                      "physical space beyond the logical, in percent of the logical"),
       integer_parameter("gc_block_stripes", "stripes", 64, {1, 1e6},
                         "program operations that fill an erase block of a die"),
-      real_parameter("gc_prefilled_percent", "%", 100, {0, 100},
-                     "of the logical space is written, in order, before the first command"),
+      real_parameter(
+          "gc_prefilled_percent", "%", 100, {0, 100},
+          "share of the logical space that is written, in order, before the first command"),
       real_parameter("erase_us", "us", 3500, {0, 1e6}, "array time of an erase of a new device"),
-      real_parameter("erase_aged_us", "us", 10000, {0, 1e6}, "and of one at the end of its life"),
+      real_parameter("erase_aged_us", "us", 10000, {0, 1e6},
+                     "array time of an erase at the end of its life"),
       real_parameter("wear_percent", "%", 0, {0, 100},
                      "share of its life that the device has behind it"),
   };

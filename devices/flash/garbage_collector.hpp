@@ -9,10 +9,10 @@
 
 namespace kvreplay::flash {
 
-/// Where each mapping unit lies on flash that is only ever appended to. When free blocks run out,
+/// Where each mapping unit lies on flash, which is only ever appended to. When free blocks run out,
 /// the block with the fewest valid units is collected: these are appended again, and the block is
-/// erased (greedy victim selection). It keeps the books, and hands out the work that follows in
-/// portions, one a host stripe, so that collection and host writes progress together.
+/// erased (greedy victim selection). This class keeps the books and hands out the resulting work in
+/// portions, one per host stripe, so that collection and host writes progress together.
 ///
 /// A block is an erase block of every plane of every die, written stripe by stripe. Logical bytes
 /// beyond the capacity wrap round: a small device collects as a large one does, with the same spare
@@ -25,15 +25,15 @@ class GarbageCollector {
 
   [[nodiscard]] bool enabled() const { return units_ > 0; }
 
-  /// The host writes `count` units from `first`; called before any stripe that holds them.
+  /// The host writes `count` units from `first`. Call before any stripe that holds them is placed.
   void host_writes(std::uint64_t first, std::uint64_t count);
-  /// The oldest of the units written by the host are programmed: as many as a stripe holds.
+  /// Programs the oldest units written by the host: as many as a stripe holds.
   void place_stripe();
 
   /// Work that is due before the next host stripe.
   struct Work {
     std::uint64_t stripes = 0;  ///< to sense, move over the channel and program again
-    std::uint64_t erases = 0;   ///< of one die each
+    std::uint64_t erases = 0;   ///< each on one die
   };
   [[nodiscard]] Work take_work();
 
@@ -54,7 +54,7 @@ class GarbageCollector {
   std::uint64_t dies_;
   SimTime erase_time_;
 
-  Fifo<std::uint32_t> written_;  ///< by the host, and in no stripe yet
+  Fifo<std::uint32_t> written_;  ///< written by the host, not yet in a stripe
   std::vector<std::uint32_t>
       place_of_;                        ///< by logical unit: where its valid copy lies, or kNowhere
   std::vector<std::uint32_t> unit_at_;  ///< by place: the logical unit that was written there
@@ -64,9 +64,9 @@ class GarbageCollector {
   std::uint32_t open_ = 0;              ///< the block that takes units
   std::uint64_t open_used_ = 0;         ///< units in it
 
-  std::uint64_t moved_units_ = 0;   ///< of no portion yet; less than a stripe may stay
-  std::uint64_t erases_ = 0;        ///< of no portion yet, by die
-  std::uint64_t host_stripes_ = 0;  ///< in which the work above should be done
+  std::uint64_t moved_units_ = 0;   ///< not yet in a portion; less than a stripe may stay
+  std::uint64_t erases_ = 0;        ///< not yet in a portion; counted per die
+  std::uint64_t host_stripes_ = 0;  ///< host stripes over which the work above should be spread
 };
 
 }  // namespace kvreplay::flash

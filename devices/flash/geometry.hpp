@@ -8,7 +8,7 @@ namespace kvreplay::flash {
 
 /// Where a byte lies. Consecutive pages fill a die's planes (a plane group: sensed together), then
 /// the further pages that one program operation writes (a stripe: what the controller gathers
-/// before it programs); consecutive stripes go to the channels in turn, then to the dies of each.
+/// before it programs). Consecutive stripes go to the channels in turn, then to the dies of each.
 struct Geometry {
   std::uint64_t page_bytes;
   std::uint64_t planes;

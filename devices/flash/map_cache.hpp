@@ -12,8 +12,8 @@
 
 namespace kvreplay::flash {
 
-/// The part of the logical-to-physical map that the controller holds in its own memory: the lines
-/// that were used last. A line is what one read of the map from NAND brings.
+/// The part of the logical-to-physical map that the controller holds in its own memory: the most
+/// recently used lines. One read of the map from NAND brings one line.
 class MapCache {
  public:
   explicit MapCache(const Arguments& arguments)
@@ -32,10 +32,11 @@ class MapCache {
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
         integer_parameter("map_cache_entries", "entries", 0, {0, 1e9},
-                          "entries of the address map in the controller's memory, least recently "
-                          "used out first; 0: the whole map"),
-        integer_parameter("map_line_entries", "entries", 1024, {1, 1e6},
-                          "neighbours that one read of the map from NAND brings, 4 bytes each"),
+                          "entries of the address map in the controller's memory, evicted in LRU "
+                          "order; 0: the whole map"),
+        integer_parameter(
+            "map_line_entries", "entries", 1024, {1, 1e6},
+            "neighbouring entries that one read of the map from NAND brings, 4 bytes each"),
     };
   }
 
@@ -45,7 +46,7 @@ class MapCache {
     return offset / reach_of_line_;
   }
 
-  /// Whether the line is held; if so it is now the last used.
+  /// Whether the line is held; if so, it becomes the most recently used.
   [[nodiscard]] bool touch(std::uint64_t line) {
     const auto found = place_.find(line);
     if (found == place_.end()) return false;
@@ -53,7 +54,8 @@ class MapCache {
     return true;
   }
 
-  /// What much random use of the first `range_bytes` leaves behind, of a million lines at most.
+  /// Fills the cache as long random use of the first `range_bytes` would, with at most a million
+  /// lines.
   void settle(std::uint64_t range_bytes, Random& random) {
     const std::uint64_t lines = (range_bytes + reach_of_line_ - 1) / reach_of_line_;
     const std::size_t most = std::min<std::size_t>(lines_, 1 << 20);
@@ -64,7 +66,7 @@ class MapCache {
     }
   }
 
-  /// The line has come from NAND.
+  /// The line has arrived from NAND.
   void insert(std::uint64_t line) {
     if (touch(line)) return;
     if (place_.size() == lines_) {
@@ -79,9 +81,9 @@ class MapCache {
   static constexpr std::uint64_t kEntryBytes = 4;  // ConZone ssd_config.h
 
   const std::uint64_t line_bytes_;
-  const std::uint64_t reach_of_line_;  ///< logical bytes that a line maps
+  const std::uint64_t reach_of_line_;  ///< logical bytes that one line maps
   const std::size_t lines_;
-  std::list<std::uint64_t> by_use_;  ///< the last used first
+  std::list<std::uint64_t> by_use_;  ///< most recently used first
   std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> place_;
 };
 

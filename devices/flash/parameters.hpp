@@ -16,7 +16,7 @@ constexpr double kMiB = 1024 * 1024;
   return std::llround(microseconds * 1000);
 }
 
-/// Rounded up, so that no server ever carries more than its rate. MB/s = 10^6 bytes a second.
+/// Rounded up, so that no server ever exceeds its rate. MB/s = 10^6 bytes per second.
 [[nodiscard]] inline SimTime transfer_time(std::uint64_t bytes, double mb_s) {
   return static_cast<SimTime>(std::ceil(static_cast<double>(bytes) * 1000 / mb_s));
 }

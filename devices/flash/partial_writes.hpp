@@ -8,9 +8,9 @@
 
 namespace kvreplay::flash {
 
-/// Writes of less than a mapping unit. The map knows whole units only, so the rest of a unit is
-/// read and written with the new part. One unit is held open at the end of the last write, as one
-/// that continues it may fill it without a read.
+/// Writes smaller than a mapping unit. The map knows whole units only, so the rest of a unit is
+/// read and written with the new part. One unit is held open at the end of the last write, because
+/// a write that continues there may fill it without a read.
 class PartialWrites {
  public:
   explicit PartialWrites(const Arguments& arguments)
@@ -25,17 +25,16 @@ class PartialWrites {
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {integer_parameter(
         "map_unit_bytes", "bytes", 512, {512, 64 * kMiB},
-        "what one entry of the address map stands for; a smaller write reads and rewrites it all")};
+        "bytes per entry of the address map; a smaller write reads and rewrites the whole unit")};
   }
 
   [[nodiscard]] std::uint64_t unit_bytes() const { return unit_bytes_; }
 
-  /// What a write costs beyond its own bytes: units to read first, and the bytes of them that are
-  /// written again. What closes the unit that an earlier write left open is on this write's bill.
-  /// The units that it covers, the open one that it continues not counted again, are new_units from
-  /// first_unit.
+  /// What a write costs beyond its own bytes: units to read first, and those of their bytes that
+  /// are written again. This write pays to close the unit left open by an earlier one. It covers
+  /// new_units units from first_unit on; an open unit that it continues is not counted again.
   struct Extra {
-    std::array<std::uint64_t, 2> units{};  ///< `reads` of them: unit numbers
+    std::array<std::uint64_t, 2> units{};  ///< unit numbers; the first `reads` are valid
     std::uint32_t reads = 0;
     std::uint64_t rewritten_bytes = 0;
     std::uint64_t first_unit = 0;
@@ -62,7 +61,7 @@ class PartialWrites {
 
  private:
   const std::uint64_t unit_bytes_;
-  std::uint64_t open_end_ = 0;  ///< of the last write; the unit is open if it ends within one
+  std::uint64_t open_end_ = 0;  ///< end of the last write; the unit is open if it ends within one
 };
 
 }  // namespace kvreplay::flash

@@ -8,8 +8,8 @@
 
 namespace kvreplay::flash {
 
-/// Senses that fail the error correction and are repeated with other reference voltages: the tail
-/// of the read latency. Each attempt fails with the same chance, drawn from a seed.
+/// Senses that fail error correction and are repeated with other reference voltages: the tail of
+/// the read latency. Each attempt fails with the same probability, drawn from a seeded generator.
 class ReadRetry {
  public:
   explicit ReadRetry(const Arguments& arguments)
@@ -21,11 +21,11 @@ class ReadRetry {
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
         real_parameter("retry_percent", "%", 0, {0, 100},
-                       "of the senses fail and are repeated, each repetition with the same chance; "
+                       "share of the senses that fail and are repeated; a repetition fails alike; "
                        "0: none"),
-        real_parameter("retry_us", "us", 50, {0, 1e6}, "array time of a repetition"),
-        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "most for one sense"),
-        integer_parameter("retry_seed", "", 1, {0, 1e15}, "of the draws"),
+        real_parameter("retry_us", "us", 50, {0, 1e6}, "array time per repetition"),
+        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "largest number per sense"),
+        integer_parameter("retry_seed", "", 1, {0, 1e15}, "seed of the draws"),
     };
   }
 

@@ -10,9 +10,9 @@
 
 namespace kvreplay::flash {
 
-/// Which of the pages that wait for a die, a channel or the link goes next: the one that came
-/// first, or any. With any, a large command ends with the last of its pages, so that commands under
-/// way together end together, late, whichever was first. Virtual disks do so.
+/// Which of the pages that wait for a die, a channel or the link is served next: the first to
+/// arrive, or a random one. With random order, a large command ends with the last of its pages, so
+/// that commands in progress together all end late, whichever was first. Virtual disks behave so.
 class ServiceOrder {
  public:
   explicit ServiceOrder(const Arguments& arguments)
@@ -22,9 +22,9 @@ class ServiceOrder {
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
         choice_parameter("service_order", {"arrival", "random"}, "arrival",
-                         "which of the pages that wait for a die, a channel or the link goes next: "
-                         "the first that came, or one drawn at random"),
-        integer_parameter("service_seed", "", 1, {0, 1e15}, "of the draws"),
+                         "which of the pages that wait for a die, a channel or the link is next: "
+                         "the first to arrive, or one drawn at random"),
+        integer_parameter("service_seed", "", 1, {0, 1e15}, "seed of the draws"),
     };
   }
 
@@ -36,10 +36,10 @@ class ServiceOrder {
   Random random_;
 };
 
-/// One job at a time, never idle while a job waits, in the order of service of a device.
+/// Serves one job at a time in the device's order of service, and is never idle while a job waits.
 class OrderedServer final : private EventHandler {
  public:
-  /// The order outlives the server.
+  /// The order must outlive the server.
   OrderedServer(Simulation& simulation, ServiceOrder& order)
       : simulation_(&simulation), order_(&order), in_arrival_(simulation) {}
 
@@ -77,7 +77,7 @@ class OrderedServer final : private EventHandler {
   ServiceOrder* order_;
   Server in_arrival_;
   std::vector<Job> waiting_;
-  Job running_;  ///< `done` is null when there is none
+  Job running_;  ///< `done` is null when idle
 };
 
 }  // namespace kvreplay::flash

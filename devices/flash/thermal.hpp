@@ -7,8 +7,9 @@
 
 namespace kvreplay::flash {
 
-/// One temperature: every byte moved heats it, and it falls to the ambient one in proportion to the
-/// difference. Between reaching one temperature and falling to another, transfers are slower.
+/// One temperature: every byte moved raises it, and it falls towards the ambient temperature in
+/// proportion to the difference. From reaching the throttle temperature until it has fallen to the
+/// resume temperature, transfers are slower.
 class Thermal {
  public:
   explicit Thermal(const Arguments& arguments)
@@ -30,26 +31,28 @@ class Thermal {
     return {
         real_parameter("thermal_rate_percent", "%", 100, {1, 100},
                        "rate of channels and link while the device is too hot; 100: no throttle"),
-        real_parameter("thermal_throttle_c", "C", 70, {-50, 150}, "too hot from here"),
-        real_parameter("thermal_resume_c", "C", 65, {-50, 150}, "until it has cooled to this"),
+        real_parameter("thermal_throttle_c", "C", 70, {-50, 150},
+                       "throttling begins at this temperature"),
+        real_parameter("thermal_resume_c", "C", 65, {-50, 150},
+                       "throttling ends when the device has cooled to this"),
         real_parameter("thermal_start_c", "C", 30, {-50, 150}, "temperature at the start"),
         real_parameter("thermal_ambient_c", "C", 30, {-50, 150},
-                       "temperature of the idle device in the end"),
+                       "temperature at which the idle device settles"),
         real_parameter("thermal_c_per_gb", "C/GB", 0.1, {0, 1000},
-                       "rise by 10^9 bytes that cross the link"),
+                       "temperature rise per 10^9 bytes that cross the link"),
         real_parameter("thermal_time_constant_s", "s", 300, {0.001, 1e6},
-                       "in which the difference to the ambient falls to 1/e"),
+                       "time in which the difference to the ambient temperature falls to 1/e"),
     };
   }
 
   [[nodiscard]] bool enabled() const { return throttled_share_ < 1; }
 
-  /// What is left of a rate (MB/s) now.
+  /// The rate (MB/s) that remains of the given one now.
   [[nodiscard]] double rate(double mb_s) const {
     return throttled_ ? mb_s * throttled_share_ : mb_s;
   }
 
-  /// `bytes` have crossed the link by `now`, which never goes back.
+  /// `bytes` have crossed the link by `now`, which never decreases.
   void heat(std::uint64_t bytes, SimTime now) {
     const auto ticks = static_cast<std::uint64_t>((now - cooled_to_) / tick_);
     cooled_to_ += static_cast<SimTime>(ticks) * tick_;
@@ -61,7 +64,7 @@ class Thermal {
   [[nodiscard]] double temperature_c() const { return ambient_c_ + above_ambient_c_; }
 
  private:
-  static constexpr double kTicks = 1024;  ///< in a time constant: an error of 0.05 % in it
+  static constexpr double kTicks = 1024;  ///< per time constant: an error of 0.05 % in it
 
   /// By squaring: the library's exponentials differ between processors in the last bit.
   [[nodiscard]] static double power(double base, std::uint64_t exponent) {

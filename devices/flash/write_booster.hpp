@@ -9,9 +9,9 @@
 
 namespace kvreplay::flash {
 
-/// Blocks that are programmed with one bit a cell (UFS WriteBooster, the SLC cache of a drive):
-/// fast until they are full. While the device is idle their data is folded into the denser blocks,
-/// at the rate of these.
+/// Blocks that are programmed with one bit per cell (UFS WriteBooster, the SLC cache of a drive):
+/// writes to them are fast until they are full. While the device is idle, their data is folded into
+/// the denser blocks, at the rate of these.
 class WriteBooster {
  public:
   WriteBooster(const Arguments& arguments, const Geometry& geometry)
@@ -30,14 +30,14 @@ class WriteBooster {
         integer_parameter("booster_bytes", "bytes", 0, {0, 1e12},
                           "capacity of the single-bit blocks that take writes first; 0: none"),
         real_parameter("booster_program_us", "us", 75, {0, 1e6},
-                       "array time to program one page of each plane in them"),
+                       "array time to program one page of each plane in these blocks"),
         real_parameter("booster_idle_us", "us", 10000, {0, 1e9},
                        "idle time after which their data is folded into the other blocks"),
     };
   }
 
   [[nodiscard]] bool enabled() const { return capacity_bytes_ > 0; }
-  /// Array time of a stripe there.
+  /// Array time of a stripe in these blocks.
   [[nodiscard]] SimTime program_time() const { return program_time_; }
 
   /// Takes a stripe if there is room.
@@ -47,8 +47,9 @@ class WriteBooster {
     return true;
   }
 
-  /// The device has been idle for so long. Returns the bytes that were folded meanwhile: on every
-  /// die, a stripe each time to sense its pages and to program them.
+  /// Reports that the device has been idle for this long. Returns the bytes that were folded
+  /// meanwhile: every die folds one stripe in the time that it takes to sense the stripe's pages
+  /// and program them.
   std::uint64_t fold(SimTime idle) {
     if (used_bytes_ == 0 || idle <= idle_wait_) return 0;
     const std::uint64_t used_stripes = used_bytes_ / stripe_bytes_;

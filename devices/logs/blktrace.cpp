@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kSector = 512;
 constexpr std::string_view kWholeRecords = "whole records of blktrace";
 
-/// A file of one processor: `sda.blktrace.3`.
+/// The file of one processor: `sda.blktrace.3`.
 struct ProcessorFile {
   std::string base;  ///< "sda"
   std::uint32_t processor = 0;
@@ -41,7 +41,7 @@ std::optional<ProcessorFile> processor_file(const std::string& file) {
   return found;
 }
 
-/// All files of processors that have this name in common, by number of the processor.
+/// All per-processor files that share this name, sorted by processor number.
 std::vector<std::string> files_of_processors(const std::string& base) {
   const fs::path path(base);
   const fs::path folder = path.parent_path();
@@ -58,7 +58,7 @@ std::vector<std::string> files_of_processors(const std::string& base) {
   return files;
 }
 
-/// All that are to be read where `file` is named; none where nothing is there.
+/// All files to read when `file` is named; none when nothing exists there.
 std::vector<std::string> files_of(const std::string& file) {
   const auto one = processor_file(file);
   if (one) return files_of_processors(one->base);
@@ -72,7 +72,7 @@ constexpr bool is_magic(std::uint32_t word) {
   return (word & ~kVersion) == BLK_IO_TRACE_MAGIC;
 }
 
-/// From the other byte order.
+/// Converts from the other byte order.
 void swap(blk_io_trace& record) {
   record.magic = __builtin_bswap32(record.magic);
   record.sequence = __builtin_bswap32(record.sequence);
@@ -87,14 +87,14 @@ void swap(blk_io_trace& record) {
   record.pdu_len = __builtin_bswap16(record.pdu_len);
 }
 
-/// The records of one file, one after another, in our byte order.
+/// The records of one file, one after another, in the host's byte order.
 class RecordReader {
  public:
   explicit RecordReader(const std::string& file) : file_(file), stream_(file, std::ios::binary) {
     if (!stream_) throw UserError({file_, ""}, "cannot be read", kWholeRecords);
   }
 
-  /// Goes on to the next record; false at the end.
+  /// Advances to the next record; false at the end.
   bool next() {
     const std::uint64_t payload = record_.pdu_len;
     const std::uint64_t before = begin_;
@@ -136,7 +136,7 @@ class RecordReader {
   }
 
   [[nodiscard]] const blk_io_trace& record() const { return record_; }
-  /// Of the record.
+  /// Place of the record in the file.
   [[nodiscard]] std::uint64_t byte() const { return begin_; }
   [[nodiscard]] Place place() const { return {file_, "byte " + std::to_string(begin_)}; }
 
@@ -198,7 +198,7 @@ class BlktraceReader {
     const auto is = [&record](std::uint32_t category) {
       return (record.action & BLK_TC_ACT(category)) != 0;
     };
-    if (is(BLK_TC_NOTIFY)) return;  // names, clocks and messages; they come out of order
+    if (is(BLK_TC_NOTIFY)) return;  // names, clocks and messages; these are not in time order
     std::uint64_t& last = last_ns_[{record.device, record.cpu}];
     if (record.time < last) {
       throw UserError(reader.place(),
@@ -211,7 +211,7 @@ class BlktraceReader {
     constexpr std::uint32_t kEvent = (1U << BLK_TC_SHIFT) - 1;
     if ((record.action & kEvent & ~std::uint32_t{__BLK_TA_CGROUP}) != __BLK_TA_QUEUE) return;
     const std::uint64_t sectors = record.bytes / kSector;
-    // BLK_TC_PC: a command of its own words, as of SCSI.
+    // BLK_TC_PC: a command set of its own, such as SCSI commands.
     if (is(BLK_TC_DISCARD) || is(BLK_TC_PC) || sectors == 0) {
       ++log_.left_out;
       return;
@@ -233,7 +233,7 @@ class BlktraceReader {
                          is(BLK_TC_WRITE)});
   }
 
-  /// "8,16", of the kernel's number.
+  /// "8,16", from the kernel's device number.
   static std::string name(std::uint32_t device) {
     constexpr int kMinorBits = 20;
     return std::to_string(device >> kMinorBits) + "," +
@@ -243,7 +243,7 @@ class BlktraceReader {
   IoLog log_{.format = "blktrace", .requests = {}, .left_out = 0, .files = {}};
   std::vector<Request> requests_;
   std::optional<std::uint32_t> device_;
-  /// Of the file, by device and processor: each has a buffer of its own in the kernel.
+  /// Records of the file by device and processor: each has its own buffer in the kernel.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> last_ns_;
   Place end_;
 };

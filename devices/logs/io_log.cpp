@@ -20,14 +20,14 @@ constexpr std::string_view kFio3 = "fio version 3 iolog";
 constexpr std::uint64_t kGreatestBytes = std::uint64_t{1} << 40;
 constexpr std::int64_t kStepNs = 1'000'000'000;
 
-/// The number that a word is, all of it; false where it is none.
+/// Parses a whole word as a number; false if it is not one.
 template <typename Number>
 bool read_number(std::string_view text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-/// "8,16" of blkparse.
+/// "8,16", as blkparse prints it.
 bool is_device_number(std::string_view word) {
   const std::size_t comma = word.find(',');
   unsigned number = 0;
@@ -94,7 +94,7 @@ class LogReader {
   }
 
   /// MAJOR,MINOR CPU SEQUENCE SECONDS PROCESS ACTION RWBS SECTOR + SECTORS [NAME] (blkparse(1),
-  /// default output). False at the summary that ends it.
+  /// default output). Returns false at the summary that ends the log.
   bool take_blkparse() {
     constexpr std::string_view kAllowed =
         "`MAJOR,MINOR CPU SEQUENCE SECONDS.NANOSECONDS PROCESS ACTION RWBS SECTOR + SECTORS ...`, "
@@ -129,7 +129,7 @@ class LogReader {
     return true;
   }
 
-  /// Of "12.345678901".
+  /// Parses "12.345678901".
   [[nodiscard]] std::int64_t nanoseconds(std::string_view text, std::string_view allowed) const {
     const std::size_t point = text.find('.');
     std::int64_t whole = 0;

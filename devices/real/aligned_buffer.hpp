@@ -12,16 +12,16 @@
 
 namespace kvreplay {
 
-/// Of huge pages, a large request is a few long pieces of memory; of ordinary ones, which most
-/// programs use, many short ones, and the kernel may have to split it.
+/// In huge pages, a large request covers a few long pieces of memory. In ordinary pages, which most
+/// programs use, it covers many short ones, and the kernel may have to split it.
 enum class Pages { kOrdinary, kHuge };
 
-/// Memory for direct I/O: zeros, aligned, and paged in, so that no measured request pays for a page
-/// fault.
+/// Memory for direct I/O: zeroed, aligned, and paged in, so that no measured request pays for a
+/// page fault.
 class AlignedBuffer {
  public:
-  /// `alignment` is a power of two; whole pages of 4096 bytes are the least. Huge pages are a wish
-  /// that the system may not grant.
+  /// `alignment` is a power of two; the memory is aligned to whole pages of 4096 bytes at least.
+  /// Huge pages are a request that the system may not grant.
   AlignedBuffer(std::size_t bytes, std::size_t alignment, Pages pages = Pages::kOrdinary)
       : bytes_(bytes) {
     constexpr std::size_t kHugePage = 2 << 20;

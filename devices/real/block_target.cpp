@@ -40,14 +40,14 @@ class Descriptor {
   int value_;
 };
 
-/// Opens the same file again, even when its name is gone.
+/// Opens the same file again, even when its name has been removed.
 std::string path_of(int descriptor) {
   return "/proc/self/fd/" + std::to_string(descriptor);
 }
 
 int open_direct(const std::string& path, int flags) {
   struct stat status {};
-  // Before the opening, which would wait for a pipe's other end.
+  // Before opening, which would wait for the other end of a pipe.
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode) &&
       !S_ISDIR(status.st_mode)) {
     throw UserError({path, ""}, "is not a regular file", "a file, or a block device");
@@ -88,7 +88,7 @@ std::optional<std::uint64_t> thread_read_bytes() {
   return std::nullopt;
 }
 
-/// Whether the block is in the page cache. Without the right to know, the kernel says yes.
+/// Whether the block is in the page cache. Without permission to know, the kernel says yes.
 bool is_cached(int descriptor, std::uint64_t offset, std::size_t bytes) {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t begin = offset / page * page;
@@ -108,7 +108,7 @@ BlockTarget BlockTarget::open(const std::string& path) {
 }
 
 BlockTarget BlockTarget::open_destructive(const std::string& path) {
-  // O_EXCL without O_CREAT: a block device that is mounted, or otherwise in use, is refused.
+  // O_EXCL without O_CREAT: refuses a block device that is mounted or otherwise in use.
   return {path, open_direct(path, O_RDWR | O_EXCL), true};
 }
 
@@ -125,7 +125,7 @@ BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes,
     throw UserError(place, "cannot be created (" + errno_text(errno) + ")", "a writable folder");
   }
   ::unlink(path.c_str());
-  // Written, not only allocated: a file system answers reads of unwritten blocks by itself.
+  // Written, not only allocated, because a file system answers reads of unwritten blocks by itself.
   // Random, because some devices compress.
   Random random(1);
   std::vector<std::uint64_t> piece(1 << 17);
@@ -214,7 +214,7 @@ void BlockTarget::read_alignment() {
 #ifdef STATX_DIOALIGN
   struct statx extended {};
   // An alignment of 0 says that direct I/O is not possible, but an emulator that does not know the
-  // field leaves it 0 too: the proof decides.
+  // field also leaves it 0: the proof decides.
   if (::statx(descriptor_, "", AT_EMPTY_PATH, STATX_DIOALIGN, &extended) == 0 &&
       (extended.stx_mask & STATX_DIOALIGN) != 0 && extended.stx_dio_offset_align > 0) {
     alignment_ = {extended.stx_dio_offset_align, extended.stx_dio_mem_align, "statx"};
@@ -262,7 +262,7 @@ void BlockTarget::prove_direct_io() {
   const ssize_t got = ::pread(buffered.get(), cached.bytes().data(), block, at);
   if (got != static_cast<ssize_t>(block)) throw read_failed("a buffered", got);
 
-  // The block is in the page cache now, so only a read that bypasses it fetches anything.
+  // The block is now in the page cache, so only a read that bypasses the cache fetches anything.
   const std::optional<std::uint64_t> before = thread_read_bytes();
   read_direct();
   const std::optional<std::uint64_t> after = thread_read_bytes();
@@ -277,7 +277,7 @@ void BlockTarget::prove_direct_io() {
     return;
   }
 
-  // Or: a read that bypasses the page cache leaves nothing in it.
+  // Alternatively: a read that bypasses the page cache leaves nothing in it.
   ::fdatasync(buffered.get());
   ::posix_fadvise(buffered.get(), at, static_cast<off_t>(block), POSIX_FADV_DONTNEED);
   read_direct();

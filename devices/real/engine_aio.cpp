@@ -1,4 +1,5 @@
-// Linux AIO by raw system calls: a phone has no libaio, and its filter for apps allows these calls.
+// Linux AIO by raw system calls: phones have no libaio, but their filter for apps allows these
+// calls.
 
 #include <linux/aio_abi.h>
 #include <linux/time_types.h>
@@ -33,7 +34,7 @@ class LinuxAio final : public IoEngine {
  private:
   void begin(std::uint32_t slot, const IoRequest& request) override {
     prepare(slot, request);
-    (void)submit_prepared();  // what is not taken now goes with the wait
+    (void)submit_prepared();  // wait() submits whatever is not taken now
   }
 
   void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
@@ -74,7 +75,7 @@ class LinuxAio final : public IoEngine {
     prepared_.push_back(&control);
   }
 
-  /// 0, or an errno when the kernel does not take the first of those prepared.
+  /// Returns 0, or an errno when the kernel does not take the first of the prepared requests.
   int submit_prepared() {
     while (!prepared_.empty()) {
       const long taken =
@@ -89,8 +90,8 @@ class LinuxAio final : public IoEngine {
     return 0;
   }
 
-  /// Whether anything is in the kernel afterwards. A request that the kernel does not even take has
-  /// its error as result.
+  /// Returns whether anything is in the kernel afterwards. A request that the kernel refuses gets
+  /// its error as its result.
   bool submit(std::vector<IoResult>& results) {
     while (const int error = submit_prepared()) {
       if (error == EAGAIN && in_kernel_ > 0) break;  // there is room again after a completion

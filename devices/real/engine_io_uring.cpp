@@ -14,8 +14,8 @@ namespace {
 class IoUring final : public IoEngine {
  public:
   explicit IoUring(const Context& context) : IoEngine(context.watch), context_(context) {
-    // Completions are then handled when we ask for them, not by interrupting our thread. Kernels
-    // before 6.1 do not know the first flags, before 5.19 not the second.
+    // Completions are then handled when we ask for them, without interrupting our thread. Kernels
+    // before 6.1 do not know the first flags; those before 5.19 do not know the second.
     for (const unsigned flags :
          {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0U}) {
       ring_ = std::make_unique<IoRing>(context.depth, flags);
@@ -24,7 +24,7 @@ class IoUring final : public IoEngine {
     if (ring_->error() < 0) throw refused("io_uring_setup", ring_->error());
     const int error = ring_->register_file(context.target.descriptor());
     if (error < 0) throw refused("registering the file", error);
-    // Registered buffers count as locked memory, which the system may not grant.
+    // Registered buffers count as locked memory, which the system may refuse.
     registered_ = ring_->register_memory(context.memory) == 0;
   }
 
@@ -35,8 +35,8 @@ class IoUring final : public IoEngine {
  private:
   void begin(std::uint32_t slot, const IoRequest& request) override {
     prepare(slot, request);
-    // One by one, as fio does: of a batch, the device sees the first with the last. What the kernel
-    // has no room for goes with the wait.
+    // Submits one by one, as fio does: with a batch, the device sees the first request only with
+    // the last. wait() submits what the kernel has no room for.
     (void)ring_->submit(0);
   }
 
@@ -67,7 +67,7 @@ class IoUring final : public IoEngine {
       entry.opcode = write ? IORING_OP_WRITE : IORING_OP_READ;
     }
     entry.flags = IOSQE_FIXED_FILE;
-    entry.fd = 0;  // of the registered files
+    entry.fd = 0;  // index of the registered file
     entry.off = offset;
     entry.addr = reinterpret_cast<std::uintptr_t>(context_.memory.data() + request.memory_offset);
     entry.len = bytes;

@@ -1,4 +1,4 @@
-// A thread for each outstanding request, in pread or pwrite; and the one-thread case without
+// One thread per outstanding request, in pread or pwrite; and the one-thread case without extra
 // threads.
 
 #include <unistd.h>
@@ -23,7 +23,7 @@
 namespace kvreplay {
 namespace {
 
-/// Does one request; bytes transferred, or a negative errno.
+/// Performs one request. Returns the bytes transferred, or a negative errno.
 std::int64_t transfer(const IoEngine::Context& context, const IoRequest& request) {
   const auto [offset, bytes, write] = request.command;
   std::byte* memory = context.memory.data() + request.memory_offset;
@@ -36,8 +36,8 @@ std::int64_t transfer(const IoEngine::Context& context, const IoRequest& request
   return result < 0 ? -errno : result;
 }
 
-/// Takes requests of the slot, one after another, until the source ends or `ended` is set; sets it
-/// then.
+/// Takes requests for the slot, one after another, until the source ends or `ended` is set; then
+/// sets it.
 void work(const IoEngine::Context& context, const IoSource& source,
           std::atomic<std::uint64_t>& next, std::atomic<bool>& ended, IoReport& report,
           std::uint32_t slot) {
@@ -121,7 +121,7 @@ class Threads final : public IoEngine {
   }
 
   void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
-    // steady_clock is CLOCK_MONOTONIC. Awake now and then, so that a signal is seen to.
+    // steady_clock is CLOCK_MONOTONIC. Wakes now and then, so that a signal is noticed.
     constexpr std::int64_t kPatienceNs = 100'000'000;
     const std::int64_t until = std::min(until_ns, monotonic_ns() + kPatienceNs);
     std::unique_lock lock(mutex_);
@@ -132,7 +132,7 @@ class Threads final : public IoEngine {
     results_.clear();
   }
 
-  /// Of each thread: does what was started, until the end.
+  /// The body of each thread: performs what was started, until the end.
   void serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -156,7 +156,7 @@ class Threads final : public IoEngine {
   std::deque<std::pair<std::uint32_t, IoRequest>> started_;
   std::vector<IoResult> results_;
   bool ended_ = false;
-  std::vector<std::jthread> threads_;  // last: they use the others
+  std::vector<std::jthread> threads_;  // last, because they use the other members
 };
 
 class Sync final : public IoEngine {

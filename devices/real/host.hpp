@@ -10,22 +10,23 @@ namespace kvreplay {
 
 /// A thermal zone of the system.
 struct Temperature {
-  std::string zone;  ///< what the system calls it: "ufs-thermal"
+  std::string zone;  ///< the system's name for it: "ufs-thermal"
   double celsius = 0;
 };
 
-/// Every zone that tells; none where the system has none. `folder` holds thermal_zone*/.
+/// Every zone that reports a temperature; none where the system has none. `folder` holds
+/// thermal_zone*/.
 [[nodiscard]] std::vector<Temperature> temperatures(
     const std::string& folder = "/sys/class/thermal");
 [[nodiscard]] nlohmann::ordered_json to_json(const std::vector<Temperature>& temperatures);
 
-/// Free space of the file system that holds `path`; nothing where it cannot be told.
+/// Free space of the file system that holds `path`; nothing where it is unknown.
 [[nodiscard]] std::optional<std::uint64_t> free_bytes(const std::string& path);
 
-/// "ext4 on /dev/vda" for the file system that holds `path`; "" where it cannot be told.
+/// "ext4 on /dev/vda" for the file system that holds `path`; "" where it is unknown.
 [[nodiscard]] std::string file_system_of(const std::string& path);
 
-/// The machine that measured.
+/// The machine that took the measurement.
 struct HostFacts {
   std::string name;
   std::string kernel;   ///< "Linux 6.1.0-56-amd64"

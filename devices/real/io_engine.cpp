@@ -19,7 +19,7 @@
 namespace kvreplay {
 namespace {
 
-/// Reads one block by the engine; throws when that does not work.
+/// Reads one block through the engine; throws when that does not work.
 void try_engine(const std::string& name, const BlockTarget& target) {
   const std::uint32_t block = target.alignment().offset_bytes;
   const AlignedBuffer memory(block, target.alignment().memory_bytes);
@@ -29,7 +29,7 @@ void try_engine(const std::string& name, const BlockTarget& target) {
   if (report.failure) throw report.failure->to_error(target.path());
 }
 
-/// Why the engine does not work here, found out in a child process; "" when it does.
+/// Why the engine does not work here, found out in a child process; "" when it works.
 std::string refusal(const std::string& name, const BlockTarget& target) {
   std::array<int, 2> pipe{};
   if (::pipe(pipe.data()) != 0) return std::string("no pipe (") + std::strerror(errno) + ")";
@@ -55,7 +55,7 @@ std::string refusal(const std::string& name, const BlockTarget& target) {
   }
   ::close(pipe[1]);
 
-  // A device that does not answer one read within this is no use to anybody.
+  // A device that does not answer one read within this time is unusable.
   constexpr int kPatienceMs = 20'000;
   pollfd ready{pipe[0], POLLIN, 0};
   int polled = 0;
@@ -65,7 +65,7 @@ std::string refusal(const std::string& name, const BlockTarget& target) {
   if (polled == 0) {
     ::kill(child, SIGKILL);
     ::close(pipe[0]);
-    // It ends when the device answers, if ever: it is not waited for.
+    // The child ends when the device answers, if ever; nobody waits for it.
     ::waitpid(child, nullptr, WNOHANG);
     return "no answer within 20 s";
   }
@@ -104,7 +104,7 @@ void IoReport::add(const IoCommand& command, IoCompletion completion, std::int64
   }
 }
 
-/// Fills the queue, waits, refills.
+/// Fills the queue, waits, and refills it.
 IoReport IoEngine::run(const IoSource& source, std::uint32_t depth) {
   struct Flight {
     IoCommand command;

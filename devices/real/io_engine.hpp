@@ -20,21 +20,22 @@
 
 namespace kvreplay {
 
-/// How long a request may take by default before the device counts as one that does not answer.
+/// Default time after which a request without an answer means that the device does not answer.
 constexpr double kRequestTimeoutSeconds = 60;
 
-/// A command and where its bytes lie in the memory of the engine.
+/// A command and the location of its bytes in the engine's memory.
 struct IoRequest {
   IoCommand command;
   std::uint64_t memory_offset = 0;
 };
 
-/// Request `index` (0, 1, 2 ...), or nothing: then no more are asked for. An engine with threads
-/// calls it from several at once. Requests pass BlockTarget::check; an engine does not repeat it.
+/// Returns request `index` (0, 1, 2 ...), or nothing, after which it is not called again. An engine
+/// with threads calls it from several at once. Requests have passed BlockTarget::check; an engine
+/// does not repeat the check.
 using IoSource = std::function<std::optional<IoRequest>(std::uint64_t index)>;
 
-/// A request that transferred all of its bytes. Times are nanoseconds of CLOCK_MONOTONIC, the
-/// submission included.
+/// A request that transferred all its bytes. Times are nanoseconds of CLOCK_MONOTONIC and include
+/// the submission.
 struct IoCompletion {
   std::uint64_t index = 0;
   std::int64_t submitted_ns = 0;
@@ -42,13 +43,13 @@ struct IoCompletion {
   bool write = false;
 };
 
-/// What became of the requests. The first failure stops further submissions; those in flight are
-/// waited for, and what completed is kept.
+/// Outcome of the requests. The first failure stops further submissions; requests in flight are
+/// waited for, and completed ones are kept.
 struct IoReport {
   std::vector<IoCompletion> completions;  ///< in the order of completion
   std::optional<IoFailure> failure;
 
-  /// Adds the end of a request; `result` is bytes transferred, or a negative errno.
+  /// Records the end of a request; `result` is bytes transferred, or a negative errno.
   void add(const IoCommand& command, IoCompletion completion, std::int64_t result);
 };
 
@@ -56,22 +57,22 @@ struct IoReport {
 struct IoResult {
   std::uint32_t slot = 0;
   std::int64_t result = 0;        ///< bytes transferred, or a negative errno
-  std::int64_t completed_ns = 0;  ///< of CLOCK_MONOTONIC, when it was noticed
+  std::int64_t completed_ns = 0;  ///< CLOCK_MONOTONIC time at which it was noticed
 
-  /// What went wrong, if the command was not done in full.
+  /// What went wrong, if the command did not transfer everything.
   [[nodiscard]] std::optional<IoFailure> failure(const IoCommand& command) const;
 };
 
-/// A way to do I/O on a real device: a queue for at most `depth` requests. Used from the thread
-/// that made it alone.
+/// A way to do I/O on a real device: a queue for at most `depth` requests. It is used only from the
+/// thread that constructed it.
 class IoEngine {
  public:
   static constexpr std::string_view kRole = "io_engine";
   struct Context {
     const BlockTarget& target;
     std::span<std::byte> memory;    ///< aligned for the target; outlives the engine
-    std::uint32_t depth = 1;        ///< the greatest that will be asked for
-    RequestWatch* watch = nullptr;  ///< told of every request, where there is one; outlives it too
+    std::uint32_t depth = 1;        ///< the greatest depth that will be used
+    RequestWatch* watch = nullptr;  ///< notified of every request, unless null; outlives the engine
   };
 
   explicit IoEngine(RequestWatch* watch = nullptr) : watch_(watch) {}
@@ -79,14 +80,14 @@ class IoEngine {
   IoEngine(const IoEngine&) = delete;
   IoEngine& operator=(const IoEngine&) = delete;
 
-  /// Begins a request under the number `slot` < depth, which no outstanding request has.
+  /// Begins a request under the number `slot` < depth, which no outstanding request uses.
   void start(std::uint32_t slot, const IoRequest& request) {
     if (watch_ != nullptr) watch_->started(slot, request.command);
     begin(slot, request);
   }
-  /// Waits until a request completes or the clock reaches `until_ns` (CLOCK_MONOTONIC; in the past:
-  /// does not wait) and appends those that have completed. A signal may end it sooner, with none.
-  /// At least one request is outstanding.
+  /// Waits until a request completes or the clock reaches `until_ns` (CLOCK_MONOTONIC; a time in
+  /// the past means no wait) and appends those that have completed. A signal may end the wait
+  /// early, with none. At least one request must be outstanding.
   void wait(std::int64_t until_ns, std::vector<IoResult>& results) {
     const std::size_t before = results.size();
     await(until_ns, results);
@@ -102,7 +103,7 @@ class IoEngine {
   [[nodiscard]] virtual std::string notes() const { return {}; }
 
  private:
-  /// As start() and wait(), which tell the watch.
+  /// start() and wait() without notifying the watch.
   virtual void begin(std::uint32_t slot, const IoRequest& request) = 0;
   virtual void await(std::int64_t until_ns, std::vector<IoResult>& results) = 0;
 
@@ -123,14 +124,14 @@ class EngineWithMemory {
   std::unique_ptr<IoEngine> engine_;
 };
 
-/// Runs a list of requests, in order.
+/// Runs a list of requests in order.
 [[nodiscard]] IoReport run_all(IoEngine& engine, std::span<const IoRequest> requests,
                                std::uint32_t depth);
 
-/// Engines from the one with the least overhead to the one that works everywhere.
+/// Engine names, from the one with the least overhead to the one that works everywhere.
 [[nodiscard]] std::vector<std::string> engine_preference();
 
-/// An engine that works on this target, and why others do not.
+/// An engine that works on this target, and why the others do not.
 struct EngineChoice {
   struct Refusal {
     std::string engine;
@@ -140,12 +141,12 @@ struct EngineChoice {
   std::vector<Refusal> refused;
 };
 
-/// Tries engines in a child process, because a phone's system-call filter kills who tries io_uring
-/// (SIGSYS). `wanted` is a name, or "" for the first of the preference that works. UserError when
-/// it is unknown or refused.
+/// Tries engines in a child process, because a phone's system-call filter kills a process that
+/// tries io_uring (SIGSYS). `wanted` is a name, or "" for the first in the order of preference that
+/// works. Throws UserError when it is unknown or refused.
 [[nodiscard]] EngineChoice choose_engine(const BlockTarget& target, const std::string& wanted);
 
-/// What a reader of a measurement has to know: the kind of memory, and what the engine says.
+/// What a reader of a measurement has to know: the kind of memory, and the engine's own notes.
 [[nodiscard]] std::string notes_of(const IoEngine& engine, Pages pages);
 
 /// Nanoseconds of CLOCK_MONOTONIC.

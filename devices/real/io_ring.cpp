@@ -78,7 +78,7 @@ io_uring_sqe& IoRing::prepare() {
   const unsigned index = at & submission_mask_;
   submissions_[index] = {};
   submission_array_[index] = index;
-  // The kernel looks only while we are in submit(), so the caller may fill the request in later.
+  // The kernel looks only during submit(), so the caller may fill in the request later.
   tail.store(at + 1, std::memory_order_release);
   ++prepared_;
   return submissions_[index];
@@ -99,7 +99,7 @@ int IoRing::submit(unsigned completions, std::int64_t timeout_ns) {
   if (taken < 0) return -errno;
   prepared_ -= static_cast<unsigned>(taken);
   if (timed && !takes_timeout_) {
-    // Before 5.11; the ring can be read once a completion is there.
+    // Kernels before 5.11; the ring can be read once a completion is there.
     pollfd ready{descriptor_, POLLIN, 0};
     const timespec patience{time.tv_sec, static_cast<long>(time.tv_nsec)};
     if (::ppoll(&ready, 1, &patience, nullptr) < 0) return -errno;

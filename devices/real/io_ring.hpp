@@ -9,12 +9,12 @@
 
 namespace kvreplay {
 
-/// The two queues that io_uring shares with the kernel, by raw system calls: liburing is then not
-/// needed, which no phone has and few cross compilers. Errors are negative errnos.
+/// The two queues that io_uring shares with the kernel, through raw system calls. liburing is then
+/// not needed; no phone and few cross compilers have it. Errors are negative errnos.
 class IoRing {
  public:
-  /// `entries` is the greatest number of requests outstanding. After a failure, error() says why
-  /// and nothing else may be called.
+  /// `entries` is the greatest number of outstanding requests. After a failure, error() gives the
+  /// cause and no other function may be called.
   IoRing(unsigned entries, unsigned setup_flags);
   ~IoRing();
   IoRing(const IoRing&) = delete;
@@ -24,16 +24,16 @@ class IoRing {
   [[nodiscard]] int register_file(int descriptor);
   [[nodiscard]] int register_memory(std::span<std::byte> memory);
 
-  /// A zeroed request to fill in; goes to the kernel with the next submit(). Never more of them
-  /// than `entries`.
+  /// A zeroed request to fill in; it goes to the kernel with the next submit(). At most `entries`
+  /// of them may be prepared.
   [[nodiscard]] io_uring_sqe& prepare();
   static constexpr std::int64_t kForever = -1;
-  /// Submits what is prepared, and waits for `completions` to be there, at most `timeout_ns`. How
-  /// many requests the kernel took: what it did not stays prepared. The end of the time may be told
+  /// Submits the prepared requests and waits for `completions` to arrive, for at most `timeout_ns`.
+  /// Returns how many requests the kernel took; the others stay prepared. A timeout may be reported
   /// as -ETIME.
   int submit(unsigned completions, std::int64_t timeout_ns = kForever);
 
-  /// Calls reap(user_data, result) for each completion that is there.
+  /// Calls reap(user_data, result) for each completion that has arrived.
   template <typename Reap>
   void drain(const Reap& reap) {
     std::atomic_ref<unsigned> head(*completion_head_);

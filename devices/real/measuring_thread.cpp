@@ -40,7 +40,7 @@ std::optional<IoFailure> measure_in_thread(std::uint32_t depth, std::int64_t pat
 
   constexpr std::int64_t kPauseNs = 100'000'000;
   const std::chrono::nanoseconds pause(std::min(patience_ns / 8, kPauseNs));
-  std::exception_ptr refused;  // by who is told: the thread must end all the same
+  std::exception_ptr refused;  // thrown by a callback: the thread must still end
   for (;;) {
     const bool ended = end.wait_for(pause) == std::future_status::ready;
     try {

@@ -12,7 +12,7 @@
 
 namespace kvreplay {
 
-/// What a thread that measures shares with the one that waits for it.
+/// What the measuring thread shares with the thread that waits for it.
 class Measuring {
  public:
   explicit Measuring(std::uint32_t depth) : watch(depth) {}
@@ -20,10 +20,10 @@ class Measuring {
   RequestWatch watch;             ///< for the engine
   std::atomic<bool> stop{false};  ///< the measurement is to end early
 
-  /// `news` is called by the waiting thread, within a tenth of a second or so, and after what was
-  /// told before. It is not called any more once a request was not answered.
+  /// The waiting thread calls `news` within about a tenth of a second, after all earlier ones. It
+  /// is no longer called once a request has gone unanswered.
   void tell(std::function<void()> news);
-  /// By the waiting thread.
+  /// Called by the waiting thread.
   void deliver();
 
  private:
@@ -31,14 +31,14 @@ class Measuring {
   std::vector<std::function<void()>> news_;
 };
 
-/// Runs `measure` in a thread of its own, and returns at its end; what it throws is thrown here.
-/// `now_and_then` is called meanwhile, and `stop` is handed on, about ten times a second.
+/// Runs `measure` in its own thread and returns when it ends; an exception from it is rethrown
+/// here. Meanwhile, about ten times per second, calls `now_and_then` and forwards `stop`.
 ///
-/// Returns sooner, with the request, when one of at most `depth` that are outstanding has not been
+/// Returns early, with the request, when one of at most `depth` outstanding requests has not been
 /// answered for `patience_ns`. The thread, in whatever system call it is, is then left behind until
 /// the process ends, and never destroys what it uses: all of that must be its own (held by the
-/// closure or made within it), or outlive the process. It starts no more requests, but for one that
-/// it was about to start.
+/// closure or constructed within it), or outlive the process. It starts no more requests, except
+/// one that it was about to start.
 [[nodiscard]] std::optional<IoFailure> measure_in_thread(
     std::uint32_t depth, std::int64_t patience_ns, const std::atomic<bool>& stop,
     std::function<void(Measuring&)> measure, const std::function<void()>& now_and_then = {});

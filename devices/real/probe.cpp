@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// Request `index` of a point: a function of the index alone, so that all engines do the same.
+/// Request `index` of a point depends on the index alone, so that all engines do the same requests.
 class PointRequests {
  public:
   PointRequests(const ProbePoint& point, std::uint64_t target_bytes, std::uint64_t seed)
@@ -64,8 +64,8 @@ void summarise_point(ProbePoint& point, std::span<const IoCompletion> completion
 /// With fewer requests than this, halves say little.
 constexpr std::uint32_t kLeastBurst = 4;
 
-/// Until the first `part` of `count` requests, from number `begin` on and submitted together, are
-/// done, and until all are (ns).
+/// Times (ns) until the first `part` of `count` requests are done, and until all are. The requests
+/// are numbered from `begin` on and submitted together.
 struct BurstTimes {
   std::int64_t part_ns = 0;
   std::int64_t all_ns = 0;
@@ -89,8 +89,8 @@ std::optional<BurstTimes> run_burst(IoEngine& engine, const PointRequests& reque
   return BurstTimes{part_end - submitted, report.completions.back().completed_ns - submitted};
 }
 
-/// Bursts of the depth and of half of it, in turns, for `seconds`, at least three of each; none
-/// when the first fails.
+/// Alternates bursts of the depth and of half of it for `seconds`, with at least three of each;
+/// returns nothing when the first fails.
 std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
                                    IoEngine& engine, double seconds, const std::atomic<bool>& stop,
                                    std::optional<IoFailure>& failure) {
@@ -170,10 +170,11 @@ UserError memory_error(const ProbeGrid& grid, const std::string& allowed) {
           allowed};
 }
 
-/// Asked first: a system that grants more than it has ends the program when the memory is used.
+/// Checked first: a system that grants more memory than it has kills the program when the memory is
+/// used.
 void check_memory(const ProbeGrid& grid) {
   const auto available = static_cast<std::size_t>(available_memory_bytes());
-  if (available == 0 || grid.memory_bytes() <= available) return;  // 0: not known
+  if (available == 0 || grid.memory_bytes() <= available) return;  // 0: unknown
   throw memory_error(grid,
                      "at most " + std::to_string(available) + ", what the machine has available");
 }
@@ -265,7 +266,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
           ProbePoint point{
               .pattern = pattern, .write_share = write_share, .bytes = bytes, .depth = depth};
           const PointRequests requests(point, target.size_bytes(), grid.seed);
-          // Enough to fill the queue, measure, and drain it, however slow the device.
+          // Enough requests to fill the queue, measure, and drain it, however slow the device.
           const std::uint64_t least = 3 * std::uint64_t{depth} + 8;
           const std::int64_t deadline =
               monotonic_ns() + static_cast<std::int64_t>(grid.seconds * 1e9);
@@ -331,7 +332,7 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
   std::optional<IoFailure> unanswered;
   try {
     unanswered = measure();
-  } catch (const std::bad_alloc&) {  // a limit of the process
+  } catch (const std::bad_alloc&) {  // a memory limit of the process
     throw memory_error(request.grid, "less, or a higher limit of memory");
   }
   ProbeEnd end;

@@ -8,7 +8,7 @@ namespace kvreplay {
 
 namespace {
 
-// A step is seven numbers, a request two, of at most 20 characters each: a part fits a frame.
+// A step has seven numbers and a request two, of at most 20 characters each: a part fits a frame.
 constexpr std::size_t kMostSteps = 10'000;
 constexpr std::size_t kMostRequests = 100'000;
 
@@ -19,10 +19,10 @@ void ReplayParts::note(const ScheduleMeasurement& so_far) {
   steps_.insert(steps_.end(), so_far.steps.begin() + static_cast<std::ptrdiff_t>(noted_steps_),
                 so_far.steps.end());
   noted_steps_ = so_far.steps.size();
-  // What was complete stays as it is.
+  // Requests that were complete do not change.
   for (std::size_t at = settled_; first_request_ + at < so_far.requests.size(); ++at) {
     const RequestTimes& request = so_far.requests[first_request_ + at];
-    if (request.asked_ns < 0) break;  // they are asked for in order
+    if (request.asked_ns < 0) break;  // requests are submitted in order
     if (at == requests_.size()) requests_.emplace_back();
     requests_[at] = request;
     if (at == settled_ && request.completed()) ++settled_;

@@ -10,33 +10,35 @@
 
 namespace kvreplay {
 
-/// What is new of a replay that goes on.
+/// New results of a replay in progress.
 struct ReplayPart {
-  std::size_t first_request = 0;  ///< the number of the first of `measured`
-  ScheduleMeasurement measured;   ///< steps since the last part; requests that may have changed
+  std::size_t first_request = 0;  ///< number of the first request in `measured`
+  ScheduleMeasurement measured;   ///< steps since the last part, and requests that may have changed
 };
 
-/// The measurement of a replay that goes on, in parts: one thread replays and notes, a second takes
-/// what is new. Noting copies a step's times and no more, because it happens between steps that are
-/// measured.
+/// The measurement of a replay in progress, in parts: one thread replays and records, another takes
+/// the new results. Recording copies a step's times and no more, because it happens between
+/// measured steps.
 class ReplayParts {
  public:
-  /// After a step.
+  /// Call after each step.
   void note(const ScheduleMeasurement& so_far);
-  /// Steps that ended since the last call, and the times of requests since the first that was not
-  /// complete then, as many as a frame of devices/remote may hold; nothing where no step has ended.
+  /// Returns the steps that ended since the last call, and the times of requests since the first
+  /// that was incomplete then, as many as a frame of devices/remote may hold; nothing where no step
+  /// has ended.
   [[nodiscard]] std::optional<ReplayPart> take();
 
  private:
   std::mutex mutex_;
-  std::vector<StepMeasurement> steps_;  ///< those not taken
+  std::vector<StepMeasurement> steps_;  ///< not yet taken
   std::size_t noted_steps_ = 0;
-  std::vector<RequestTimes> requests_;  ///< those asked for, from number first_request_ on
-  std::size_t first_request_ = 0;       ///< all before are taken and complete
-  std::size_t settled_ = 0;             ///< of requests_: so many from the first are complete
+  std::vector<RequestTimes> requests_;  ///< of submitted requests, from number first_request_ on
+  std::size_t first_request_ = 0;       ///< all before it are taken and complete
+  std::size_t settled_ = 0;             ///< this many of requests_, from the first, are complete
 };
 
-/// Adds a part to those before it. UserError, which names `name`, where it does not follow them.
+/// Appends a part to the earlier ones. Throws UserError, naming `name`, where it does not follow
+/// them.
 void add_part(const ReplayPart& part, const std::string& name, ScheduleMeasurement& so_far);
 
 }  // namespace kvreplay

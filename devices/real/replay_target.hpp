@@ -14,36 +14,37 @@
 
 namespace kvreplay {
 
-/// How a schedule is to be run on a target.
+/// How to run a schedule on a target.
 struct ReplayRequest {
-  std::string engine;       ///< "": the first that the system permits
+  std::string engine;       ///< "": the first one that the system permits
   std::uint32_t depth = 0;  ///< requests outstanding at most; 0: what the schedule was made for
-  bool wrap = false;        ///< fold a schedule that is larger than the target into it
+  bool wrap = false;        ///< fold a schedule larger than the target into it
   Pages pages = Pages::kOrdinary;
   double request_timeout_seconds = kRequestTimeoutSeconds;  ///< a longer request ends the replay
 };
 
-/// Takes what a replay tells as it goes, here or on another machine.
+/// Receives the results of a replay as it proceeds, on this machine or another.
 struct ReplaySink {
-  /// Once, before the first step: target, engine and how it was chosen.
+  /// Called once, before the first step: target, engine and how it was chosen.
   std::function<void(const nlohmann::ordered_json& setting)> on_setting;
-  /// About once a second, and in the end, with the steps that are new.
+  /// Called about once per second, and at the end, with the new steps.
   std::function<void(const ReplayPart& part)> on_part;
 };
 
-/// What became of a replay.
+/// Outcome of a replay.
 struct ReplayEnd {
   ScheduleMeasurement measurement;
   std::string ended_by;  ///< "" at the end of the schedule; "interrupted", or an error
 };
 
-/// The schedule as it fits a target of `target_bytes`. UserError when it is larger, unless `wrap`.
+/// The schedule as it fits a target of `target_bytes`. Throws UserError when it is larger, unless
+/// `wrap`.
 [[nodiscard]] Schedule fit(const Schedule& schedule, std::uint64_t target_bytes, bool wrap,
                            const std::string& target_name);
 
-/// Runs the schedule, fitted to the target, in a thread of its own: measure_in_thread(). The sink
-/// is called from this one. UserError before the first request when the target does not take it.
-/// `compute` is as of RunScheduleOptions, and a copy of it is used.
+/// Runs the schedule, fitted to the target, in a separate thread (measure_in_thread()). The sink is
+/// called from the calling thread. Throws UserError before the first request when the target cannot
+/// take it. `compute` is as in RunScheduleOptions, and is copied.
 [[nodiscard]] ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& schedule,
                                         const ReplayRequest& request,
                                         const std::function<void(std::int64_t)>& compute,

@@ -13,7 +13,7 @@ std::optional<UnansweredRequest> RequestWatch::unanswered(std::int64_t now_ns,
     if (count != seen.begins_and_ends) {
       seen = {count, now_ns};
     } else if (count % 2 == 1 && now_ns - seen.since_ns >= limit_ns) {
-      // Written before the count, and not written again unless the request ends this very moment.
+      // Written before the count, and not rewritten unless the request ends at this very moment.
       const IoCommand command{at.offset.load(std::memory_order_relaxed),
                               at.bytes.load(std::memory_order_relaxed),
                               at.write.load(std::memory_order_relaxed)};

@@ -13,21 +13,21 @@ namespace kvreplay {
 /// A request that the device has not answered.
 struct UnansweredRequest {
   IoCommand command;
-  std::int64_t for_ns = 0;  ///< at least
+  std::int64_t for_ns = 0;  ///< at least this long
 };
 
-/// The requests that are outstanding, seen from another thread, because the one that makes them may
-/// be held up in a system call: in a submission as well as in a wait. Telling of a request's begin
-/// and end is a few plain stores, no lock and no clock, and nothing else reads their cache line but
-/// ten times a second.
+/// The outstanding requests, as seen from another thread, because the thread that makes them may be
+/// blocked in a system call: in a submission as well as in a wait. Recording the begin and end of a
+/// request takes a few plain stores, no lock and no clock, and other threads read their cache line
+/// only ten times per second.
 class RequestWatch {
  public:
   /// For slots below `depth`.
   explicit RequestWatch(std::uint32_t depth) : slots_(depth), seen_(depth) {}
 
-  // By the thread that makes the requests of the slot.
+  // Called by the thread that makes the requests of the slot.
 
-  /// Before the request is submitted.
+  /// Call before the request is submitted.
   void started(std::uint32_t slot, const IoCommand& command) {
     go_on();
     Slot& at = slots_[slot];
@@ -40,13 +40,13 @@ class RequestWatch {
     count(slots_[slot]);
     go_on();
   }
-  /// Never returns once the requests have been abandoned: who made them then waits for the end of
-  /// the process, because the kernel may still write to what it holds.
+  /// Never returns once the requests have been abandoned: the thread that made them then waits for
+  /// the end of the process, because the kernel may still write to its memory.
   void go_on() const {
     if (abandoned_.load(std::memory_order_relaxed)) wait_for_the_end();
   }
 
-  // By one other thread.
+  // Called by one other thread.
 
   /// A request that has been outstanding for the limit since an earlier call saw it.
   [[nodiscard]] std::optional<UnansweredRequest> unanswered(std::int64_t now_ns,
@@ -54,7 +54,7 @@ class RequestWatch {
   void abandon() { abandoned_ = true; }
 
  private:
-  /// A cache line each: engine threads has a thread for each.
+  /// One cache line each, because engine "threads" has one thread per slot.
   struct alignas(64) Slot {
     std::atomic<std::uint64_t> begins_and_ends{0};  ///< odd while a request is outstanding
     std::atomic<std::uint64_t> offset{0};
@@ -66,14 +66,14 @@ class RequestWatch {
     std::int64_t since_ns = 0;
   };
 
-  static void count(Slot& slot) {  // one thread writes it
+  static void count(Slot& slot) {  // only one thread writes it
     const std::uint64_t before = slot.begins_and_ends.load(std::memory_order_relaxed);
     slot.begins_and_ends.store(before + 1, std::memory_order_release);
   }
   [[noreturn]] static void wait_for_the_end();
 
   std::vector<Slot> slots_;
-  std::vector<Seen> seen_;  ///< by slot, at the last look
+  std::vector<Seen> seen_;  ///< by slot, as last seen
   std::atomic<bool> abandoned_{false};
 };
 

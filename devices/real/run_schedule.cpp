@@ -12,12 +12,12 @@
 namespace kvreplay {
 namespace {
 
-/// The last part of a wait for a point in time, awake: a sleep ends a few tens of microseconds
-/// late.
+/// Last part of a wait for a point in time, spent awake, because a sleep ends a few tens of
+/// microseconds late.
 constexpr std::int64_t kAwakeNs = 100'000;
-/// How late an interrupt may be noticed.
+/// Largest delay before an interrupt is noticed.
 constexpr std::int64_t kLongestSleepNs = 50'000'000;
-/// How late the end of a computation on the other thread may be noticed.
+/// Largest delay before the end of a computation on the other thread is noticed.
 constexpr std::int64_t kNoticeNs = 20'000;
 
 void sleep_until(std::int64_t until_ns) {
@@ -25,7 +25,7 @@ void sleep_until(std::int64_t until_ns) {
   ::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr);  // a signal may end it
 }
 
-/// Sleeps of this thread end when they should: the kernel otherwise adds up to 50 us to save power.
+/// Makes this thread's sleeps end on time: by default the kernel adds up to 50 us to save power.
 class ExactTimers {
  public:
   ExactTimers() : before_(::prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0)) {
@@ -41,7 +41,7 @@ class ExactTimers {
   int before_;
 };
 
-/// A thread that computes, one thing at a time.
+/// A thread that computes, one job at a time.
 class Processor {
  public:
   explicit Processor(const std::function<void(std::int64_t)>& compute)
@@ -70,7 +70,7 @@ class Processor {
   std::condition_variable_any work_;
   std::int64_t duration_ns_ = 0;
   std::atomic<bool> busy_{false};
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, because it uses the other members
 };
 
 class Runner {
@@ -91,7 +91,7 @@ class Runner {
       if (options_.on_step) options_.on_step(measurement_);
     }
     while (under_way() && !ended()) poll(IoEngine::kForever);
-    submitted_ = next_;  // after an early end, what has not gone to the device never will
+    submitted_ = next_;  // after an early end, the rest is never submitted
     while (outstanding() > 0) poll(IoEngine::kForever);
     return std::move(measurement_);
   }
@@ -102,7 +102,7 @@ class Runner {
     std::int64_t batch = 0;
   };
 
-  /// Whether it came to its end.
+  /// Whether the schedule reached its end.
   bool run_step(std::size_t step) {
     StepMeasurement result;
     const std::int64_t begin = monotonic_ns();
@@ -154,7 +154,7 @@ class Runner {
     }
   }
 
-  /// Waits for a completion until the time given, and takes those that have come.
+  /// Waits for a completion until the given time, and takes those that have arrived.
   void poll(std::int64_t until_ns) {
     results_.clear();
     engine_.wait(until_ns, results_);
@@ -172,7 +172,7 @@ class Runner {
     fill_queue();
   }
 
-  /// Returns how long it took.
+  /// Returns the time that it took.
   std::int64_t compute(std::int64_t duration_ns) {
     const std::int64_t begin = monotonic_ns();
     if (duration_ns == 0) return 0;
@@ -192,7 +192,7 @@ class Runner {
     return monotonic_ns() - begin;
   }
 
-  /// Takes completions, or sleeps, until then.
+  /// Takes completions, or sleeps, until the given time.
   void pass_time(std::int64_t until_ns) {
     if (outstanding() > 0) {
       poll(until_ns);
@@ -216,17 +216,17 @@ class Runner {
   const RunScheduleOptions& options_;
   const ExactTimers exact_timers_;
   std::optional<Processor> processor_;
-  std::vector<std::size_t> left_;  ///< by batch: commands that have not completed
+  std::vector<std::size_t> left_;  ///< by batch: number of commands not completed
   std::vector<Flight> flights_;    ///< by slot
   std::vector<std::uint32_t> idle_;
   std::vector<IoResult> results_;
-  // Commands go through these in order: submitted by the schedule, then started on the device.
+  // Commands pass through these in order: submitted by the schedule, then started on the device.
   std::size_t submitted_ = 0;
   std::size_t next_ = 0;
-  std::int64_t next_batch_ = 0;  ///< of next_, or one before
+  std::int64_t next_batch_ = 0;  ///< batch of next_, or an earlier one
   std::size_t completed_ = 0;
   std::int64_t begin_ns_ = 0;
-  std::int64_t closed_busy_ns_ = 0;  ///< of the busy periods that are over
+  std::int64_t closed_busy_ns_ = 0;  ///< sum over the closed busy periods
   std::int64_t busy_since_ns_ = 0;   ///< begin of the open one
   ScheduleMeasurement measurement_;
 };

@@ -11,10 +11,12 @@
 
 namespace kvreplay {
 
-/// One schedule on a model and on a real device. Errors are the model's: modelled / measured - 1.
+/// Compares one schedule on a model and on a real device. Errors are the model's: modelled /
+/// measured - 1.
 class ScheduleComparison {
  public:
-  /// `modelled` has all steps, `measured` those that ended. All outlive the comparison.
+  /// `modelled` has all steps, `measured` those that ended. All arguments must outlive the
+  /// comparison.
   ScheduleComparison(const Schedule& schedule, const ScheduleMeasurement& modelled,
                      const ScheduleMeasurement& measured);
 
@@ -27,24 +29,24 @@ class ScheduleComparison {
   };
   [[nodiscard]] StepErrors step_errors() const;
 
-  /// A row a step: docs/real-devices.md.
+  /// One row per step: docs/real-devices.md.
   [[nodiscard]] std::string steps_csv() const;
   /// The latencies of requests at every tenth of a percent: percent, modelled_us, measured_us.
   [[nodiscard]] std::string latencies_csv() const;
   [[nodiscard]] nlohmann::ordered_json summary() const;
-  /// What the summary says, to be read.
+  /// The summary as readable text.
   [[nodiscard]] std::string table() const;
 
  private:
-  /// One of the two.
+  /// The model or the device.
   struct Side {
     const ScheduleMeasurement* measurement = nullptr;
-    std::vector<std::int64_t> latencies_ns;  ///< ascending, of the requests that both completed
+    std::vector<std::int64_t> latencies_ns;  ///< ascending; requests that completed on both sides
     std::vector<LatencySummary> by_step;
     LatencySummary all;
     LatencySummary reads;
     LatencySummary writes;
-    double seconds = 0;  ///< of the steps that both ended
+    double seconds = 0;  ///< over the steps that ended on both sides
     double exposed_io_seconds = 0;
     double busy_io_seconds = 0;
     double compute_seconds = 0;
@@ -57,10 +59,10 @@ class ScheduleComparison {
   [[nodiscard]] double error(std::size_t step) const;
 
   const Schedule& schedule_;
-  std::size_t steps_;                       ///< that both ended
+  std::size_t steps_;                       ///< steps that ended on both sides
   std::vector<std::size_t> step_begin_;     ///< [steps + 1], of the commands
   std::vector<std::int64_t> scheduled_ns_;  ///< by step: of its computations
-  std::vector<bool> completed_;             ///< by command: on both
+  std::vector<bool> completed_;             ///< by command: whether it completed on both sides
   Side modelled_;
   Side measured_;
 };

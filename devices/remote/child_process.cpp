@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kErrorBytesKept = 4096;
-constexpr int kLastLines = 4;  ///< adb says first what is wrong, ssh last
+constexpr int kLastLines = 4;  ///< adb reports the error first, ssh last
 constexpr const char* kLineEnds = "\r\n";
 
 /// Reading end, writing end.
@@ -35,8 +35,8 @@ std::array<int, 2> make_pipe() {
   return ends;
 }
 
-/// Ours, theirs. Unlike a pipe, a socket whose other side is gone can be written to without a
-/// signal.
+/// Our end and the child's end. Unlike a pipe, a socket whose other side is gone can be written to
+/// without a signal.
 std::array<int, 2> make_sockets() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -61,7 +61,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& words) {
   posix_spawn_file_actions_adddup2(&files, input[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&files, output[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&files, errors[1], STDERR_FILENO);
-  // A group of its own: Ctrl-C is ours to pass on, and the end of it is the end of all of it.
+  // A separate process group: we pass Ctrl-C on ourselves, and killing the group ends all its
+  // processes.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);

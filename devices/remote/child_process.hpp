@@ -12,33 +12,33 @@
 
 namespace kvreplay {
 
-/// A local program with our hands on its standard input, output and error. No call waits longer
-/// than it is told to; the destructor kills the program and those that it started.
+/// A local program whose standard input, output and error we hold. No call waits longer than its
+/// time limit; the destructor kills the program and those that it started.
 class ChildProcess {
  public:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// `words` are the program, looked up on PATH, and its arguments; no shell sees them. UserError
-  /// when it cannot be started.
+  /// `words` are the program, looked up on PATH, and its arguments; no shell sees them. Throws
+  /// UserError when it cannot be started.
   explicit ChildProcess(const std::vector<std::string>& words);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  /// False when not all bytes were taken: the program ended, or took none for `patience`.
+  /// Returns false when not all bytes were taken: the program ended, or took none for `patience`.
   [[nodiscard]] bool write(std::string_view bytes, Milliseconds patience);
   void close_input();
-  /// What it has written; "" when that is nothing within `patience`. Nothing at the end.
+  /// Output of the program; "" when there is none within `patience`. Nothing at the end.
   [[nodiscard]] std::optional<std::string> read(Milliseconds patience);
-  /// The exit code, 128 + the signal that ended it, or nothing when it goes on for longer than
+  /// The exit code, 128 + the signal that ended it, or nothing when it runs for longer than
   /// `patience`.
   [[nodiscard]] std::optional<int> wait(Milliseconds patience);
-  /// The last four lines that it wrote to standard error, as one: "first / second".
+  /// The last four lines that it wrote to standard error, as one line: "first / second".
   [[nodiscard]] std::string last_words() const;
 
  private:
-  /// Waits until output or error can be read (or input be written), takes what is on error.
-  /// Whether output can be read.
+  /// Waits until output or error can be read (or input be written), and takes what is on error.
+  /// Returns whether output can be read.
   [[nodiscard]] bool poll(bool for_input, Milliseconds patience, bool& input_ready);
   void read_errors();
 

@@ -31,7 +31,7 @@ std::string encode_frame(std::string_view payload) {
 
 std::optional<std::string> FrameDecoder::next() {
   const std::string_view rest = std::string_view(bytes_).substr(taken_);
-  // As soon as the first byte differs: who speaks another protocol may never send a fourth.
+  // Checked from the first byte: a peer with another protocol may never send a fourth byte.
   if (rest.substr(0, kMagic.size()) != kMagic.substr(0, rest.size())) {
     throw UserError({}, "no frame of kvreplay's agent, but '" + shown(rest) + "'",
                     "an agent alone on the other side (does the login shell print something?)");

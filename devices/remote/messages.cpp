@@ -21,7 +21,7 @@ std::string range_text(Number least, Number greatest) {
   return std::to_string(least) + " to " + std::to_string(greatest);
 }
 
-/// A list with something in it.
+/// A nonempty list.
 std::vector<ConfigNode> list(const ConfigNode& node) {
   const std::vector<ConfigNode> items = node.items();
   if (!node.is_array() || items.empty() || items.size() > kGreatestGrid) {

@@ -9,33 +9,33 @@
 
 namespace kvreplay {
 
-/// Of what kvreplay and its agent say to each other (docs/real-devices.md). Both are of one build:
-/// there is no compatibility to keep, only other versions to refuse.
+/// Version of the messages between kvreplay and its agent (docs/real-devices.md). Both come from
+/// one build: other versions are refused, and no compatibility is kept.
 constexpr std::int64_t kProtocolVersion = 1;
 
-/// How often an agent says that it lives, while it works.
+/// Interval at which a working agent sends a sign of life.
 constexpr int kHeartbeatMs = 1000;
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeRequest& request);
-/// UserError for a member that is missing, unknown, of another type or out of its range.
+/// Throws UserError for a member that is missing, unknown, of another type or out of its range.
 [[nodiscard]] ProbeRequest parse_probe_request(const ConfigNode& node);
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ReplayRequest& request);
 [[nodiscard]] ReplayRequest parse_replay_request(const ConfigNode& node);
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ReplayPart& part);
-/// UserError, which names `name`, where it is none.
+/// Throws UserError, naming `name`, where the message is invalid.
 [[nodiscard]] ReplayPart parse_replay_part(const nlohmann::ordered_json& part,
                                            const std::string& name);
 
-/// Of a text that is longer than a frame may be: a schedule, a measurement.
+/// One piece of a text that is longer than a frame may be: a schedule, a measurement.
 constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
 constexpr std::size_t kLongestText = std::size_t{256} << 20;
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeEnd& end);
 [[nodiscard]] ProbeEnd parse_probe_end(const ConfigNode& node);
 
-/// A whole number of the node, from `least` to `greatest`; UserError otherwise.
+/// The node's whole number, from `least` to `greatest`; throws UserError otherwise.
 [[nodiscard]] std::uint64_t whole_number(const ConfigNode& node, std::uint64_t least,
                                          std::uint64_t greatest);
 [[nodiscard]] double real_number(const ConfigNode& node, double least, double greatest);

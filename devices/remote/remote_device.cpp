@@ -21,7 +21,7 @@ namespace {
 
 const std::atomic<bool> kNeverStop{false};
 constexpr const char* kAgent = "kvreplay-agent-";
-/// How late a stop is noticed.
+/// Largest delay before a stop is noticed.
 constexpr milliseconds kSlice{100};
 
 std::string read_whole(const std::string& file) {
@@ -66,7 +66,7 @@ RemoteDevice::~RemoteDevice() {
 }
 
 void RemoteDevice::start() {
-  // Agents of ours that were sent and never started are told by name and hash.
+  // Our agents that were sent and never started are recognised by name and hash.
   const std::string pattern = shell_quoted(options_.folder) + "/" + kAgent;
   const std::string said = run_there("uname -m; for f in " + pattern +
                                          "*; do if [ -f \"$f\" ] && [ ! -L \"$f\" ] && [ -O \"$f\" "
@@ -137,8 +137,8 @@ std::string RemoteDevice::run_there(const std::string& line, const std::string& 
 
 void RemoteDevice::send_agent(const std::string& file, const std::string& remote) {
   const std::string quoted = shell_quoted(remote);
-  // noclobber: where others may write too, nobody's link is followed. No `adb push`, which would
-  // make folders that are missing and leave them behind.
+  // noclobber: where others may write too, nobody's link is followed. `adb push` is not used,
+  // because it would create missing folders and leave them behind.
   (void)run_there("rm -f -- " + quoted + " && set -C && umask 077 && cat > " + quoted +
                       " && chmod 700 " + quoted,
                   "sending the agent to " + options_.folder + " (--agent-folder)",
@@ -156,7 +156,7 @@ void RemoteDevice::end_quietly() {
       (void)run_there("rm -f -- " + shell_quoted(sent_agent_), "removing the agent");
     }
   } catch (const UserError&) {
-    // The link is lost: an agent that runs has removed its file and ends by itself.
+    // The link is lost: a running agent has removed its file and ends by itself.
   }
 }
 
@@ -166,7 +166,7 @@ UserError RemoteDevice::lost(const std::string& how) {
     why += "; exit code " + std::to_string(*code);
   }
   if (!link_->last_words().empty()) why += "; " + link_->last_words();
-  hello_.reset();  // nobody to say bye to
+  hello_.reset();  // nobody left to say bye to
   return {place(), "the agent is lost (" + why + ")", ""};
 }
 

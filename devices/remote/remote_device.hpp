@@ -19,15 +19,15 @@
 namespace kvreplay {
 
 struct RemoteOptions {
-  std::string agent;   ///< the program to send; "": the one for the device in `agents`
+  std::string agent;   ///< the program to send; "": the one in `agents` that suits the device
   std::string agents;  ///< folder of kvreplay-agent-MACHINE
-  std::string folder;  ///< on the device, for the agent; "": the transport's
-  std::chrono::milliseconds silence{20'000};  ///< after which the link counts as lost
+  std::string folder;  ///< on the device, for the agent; "": the transport's default
+  std::chrono::milliseconds silence{20'000};  ///< after this time the link counts as lost
   bool allow_destructive = false;
 };
 
-/// A device on the other side of a transport: an agent is sent, started, told what to do, and is
-/// gone afterwards. Whatever goes wrong is a UserError that names the device; no call waits for
+/// A device on the other side of a transport. An agent is sent there, started and told what to do,
+/// and it is gone afterwards. Every failure is a UserError that names the device; no call waits for
 /// longer than `silence` without a sign of life.
 class RemoteDevice {
  public:
@@ -36,20 +36,21 @@ class RemoteDevice {
   RemoteDevice(const RemoteDevice&) = delete;
   RemoteDevice& operator=(const RemoteDevice&) = delete;
 
-  /// What the agent said of itself and the device.
+  /// What the agent reported about itself and the device.
   [[nodiscard]] const nlohmann::ordered_json& hello() const { return *hello_; }
   [[nodiscard]] std::string name() const { return address_.transport->name(); }
 
-  /// Makes the target, a new file. `on_progress` is told the bytes written so far.
+  /// Creates the target as a new file. `on_progress` receives the bytes written so far.
   void create(std::uint64_t bytes, const std::atomic<bool>& stop,
               const std::function<void(std::uint64_t done_bytes)>& on_progress);
-  /// Opens the target, which exists.
+  /// Opens the target, which must exist.
   void open(bool write);
-  /// As run_probe(), there.
+  /// Like run_probe(), on the device.
   [[nodiscard]] ProbeEnd probe(const ProbeRequest& request, const std::atomic<bool>& stop,
                                const ProbeSink& sink);
-  /// As replay_schedule(), there; the time of a computation is waited for. Steps are told once a
-  /// second. A device that is lost meanwhile is no UserError once steps have come, but their end.
+  /// Like replay_schedule(), on the device; it waits for the duration of computations. Steps are
+  /// reported once per second. A device that is lost after some steps have arrived is not a
+  /// UserError: it ends the replay.
   [[nodiscard]] ReplayEnd replay(const Schedule& schedule, const ReplayRequest& request,
                                  const std::atomic<bool>& stop, const ReplaySink& sink);
 
@@ -57,13 +58,14 @@ class RemoteDevice {
   using Json = nlohmann::ordered_json;
   using OnEvent = std::function<void(const Json& event)>;
 
-  /// What the line said there, `input` being its standard input. `what` names it in an error.
+  /// What the command line printed there, with `input` as its standard input. `what` names it in an
+  /// error.
   [[nodiscard]] std::string run_there(const std::string& line, const std::string& what,
                                       std::string_view input = {});
   void send_agent(const std::string& file, const std::string& remote);
   void start();
   void end_quietly();
-  /// Asks, hands every event to `on_event`, and returns the one named `last`.
+  /// Sends a request, passes every event to `on_event`, and returns the one named `last`.
   Json ask(const Json& request, const std::string& last, const std::atomic<bool>& stop,
            const OnEvent& on_event = {});
   void send(const Json& request);
@@ -76,7 +78,7 @@ class RemoteDevice {
   std::unique_ptr<ChildProcess> link_;
   FrameDecoder decoder_;
   std::unique_ptr<Json> hello_;
-  std::string sent_agent_;  ///< a file there that may have to be removed
+  std::string sent_agent_;  ///< a file on the device that may have to be removed
 };
 
 }  // namespace kvreplay

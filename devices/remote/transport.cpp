@@ -39,8 +39,8 @@ class Ssh final : public Transport {
   [[nodiscard]] std::vector<std::string> shell(const std::string& line) const override {
     std::vector<std::string> words{"ssh", "-T"};
     if (!port_.empty()) words.insert(words.end(), {"-p", port_});
-    // ssh takes the first value that it is given, so the user's go before ours. No questions: there
-    // is nobody to answer. Keep-alives end a dead link.
+    // ssh uses the first value of an option, so the user's options go before ours. No questions,
+    // because nobody can answer them. Keep-alives end a dead link.
     for (const std::string& option : options_) words.insert(words.end(), {"-o", option});
     for (const char* option : {"BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5",
                                "ServerAliveCountMax=3", "ClearAllForwardings=yes"}) {
@@ -95,7 +95,7 @@ std::unique_ptr<Transport> make_ssh(const std::string& place, const Place& at,
   const std::string user = sign == std::string::npos ? "" : place.substr(0, sign);
   std::string host = sign == std::string::npos ? place : place.substr(sign + 1);
   std::string port;
-  // An IPv6 address stands in brackets here, and without them in what ssh is told.
+  // An IPv6 address stands in brackets here, but without them on ssh's command line.
   const std::size_t bracket = host.find(']');
   const bool ipv6 = host.starts_with('[') && bracket != std::string::npos;
   const std::size_t colon = host.find(':', ipv6 ? bracket : 0);
@@ -138,7 +138,7 @@ DeviceAddress parse_device_address(const std::string& text,
   const Place at{text, ""};
   const std::string kind = text.substr(0, text.find(':'));
   const std::string rest = text.substr(kind.size() + 1);
-  // The path begins at the first slash, which no name before it may hold.
+  // The path begins at the first slash, which cannot occur in the name before it.
   const std::size_t slash = rest.find('/');
   if (slash == std::string::npos || (slash == 0 ? kind != "local" : rest[slash - 1] != ':')) {
     throw UserError(at, "has no absolute path after a place",

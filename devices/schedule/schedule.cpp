@@ -54,7 +54,7 @@ class ScheduleReader {
     schedule_ = Schedule(limits_, std::move(made_from));
   }
 
-  /// Whether it was the last one.
+  /// Returns whether it was the last one.
   bool take_line() {
     const std::string_view what = lines_.word();
     if (what == "step") {

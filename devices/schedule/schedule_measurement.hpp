@@ -9,18 +9,18 @@
 
 namespace kvreplay {
 
-/// A step of a schedule, on a model or for real.
+/// A step of a schedule, on a model or on a real device.
 struct StepMeasurement {
   std::int64_t latency_ns = 0;
-  std::int64_t compute_ns = 0;  ///< as long as the computations took
-  std::int64_t busy_io_ns = 0;  ///< at least one command is under way
-  // Of the commands that the step submits.
+  std::int64_t compute_ns = 0;  ///< time spent in computations
+  std::int64_t busy_io_ns = 0;  ///< time with at least one command in progress
+  // Commands that the step submits:
   std::int64_t read_bytes = 0;
   std::int64_t read_requests = 0;
   std::int64_t write_bytes = 0;
   std::int64_t write_requests = 0;
 
-  /// The processor waits, or is busy with submitting.
+  /// Time in which the processor waits, or is busy with submitting.
   [[nodiscard]] std::int64_t exposed_io_ns() const { return latency_ns - compute_ns; }
   void count(const IoCommand& command) {
     (command.write ? write_bytes : read_bytes) += command.bytes;
@@ -29,29 +29,29 @@ struct StepMeasurement {
   friend bool operator==(const StepMeasurement&, const StepMeasurement&) = default;
 };
 
-/// Nanoseconds since the schedule began; negative where that did not happen.
+/// Nanoseconds since the schedule began; negative where the event did not happen.
 struct RequestTimes {
   std::int64_t asked_ns = -1;      ///< the schedule submits it; it may then wait for the queue
-  std::int64_t completed_ns = -1;  ///< its last byte is there
+  std::int64_t completed_ns = -1;  ///< its last byte has arrived
 
   [[nodiscard]] bool completed() const { return completed_ns >= 0; }
   [[nodiscard]] std::int64_t latency_ns() const { return completed_ns - asked_ns; }
   friend bool operator==(const RequestTimes&, const RequestTimes&) = default;
 };
 
-/// What became of a schedule.
+/// Outcome of a schedule.
 struct ScheduleMeasurement {
-  std::vector<StepMeasurement> steps;  ///< those that ended
-  std::vector<RequestTimes> requests;  ///< by number of the command, all of the schedule's
+  std::vector<StepMeasurement> steps;  ///< the steps that ended
+  std::vector<RequestTimes> requests;  ///< by command number, for all commands of the schedule
   bool interrupted = false;
   std::optional<IoFailure> failure;  ///< what ended it early
 
   [[nodiscard]] bool partial() const { return interrupted || failure.has_value(); }
 };
 
-/// As compact JSON, to send it.
+/// As compact JSON, for sending.
 [[nodiscard]] std::string to_json(const ScheduleMeasurement& measurement);
-/// UserError, which names `name`, where it is not one.
+/// Throws UserError, naming `name`, where the text is not a measurement.
 [[nodiscard]] ScheduleMeasurement parse_schedule_measurement(const std::string& json,
                                                              const std::string& name);
 

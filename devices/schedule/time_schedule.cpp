@@ -82,7 +82,7 @@ class ModelRun final : public EventHandler {
       const SimTime begin = simulation_.now();
       const SimTime computed_before = processor_.busy();
       const SimTime busy_before = busy_io_ns();
-      // A process of its own, as a pipeline's step is: events at the same time keep their order.
+      // A separate process, as a pipeline's step is: events at the same time keep their order.
       co_await one_step(step, result);
       result.latency_ns = simulation_.now() - begin;
       result.compute_ns = processor_.busy() - computed_before;
@@ -124,12 +124,12 @@ class ModelRun final : public EventHandler {
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   Server processor_;
-  std::vector<std::size_t> left_;       ///< by batch: commands that have not completed
+  std::vector<std::size_t> left_;       ///< by batch: number of commands not completed
   std::vector<std::int64_t> batch_of_;  ///< by command
   std::int64_t awaited_ = -1;           ///< batch
   EventHandler* waiter_ = nullptr;
   std::size_t under_way_ = 0;
-  SimTime closed_busy_ns_ = 0;  ///< of the busy periods that are over
+  SimTime closed_busy_ns_ = 0;  ///< sum over the closed busy periods
   SimTime busy_since_ = 0;      ///< begin of the open one
   ScheduleMeasurement measurement_;
 };

@@ -6,8 +6,8 @@
 
 namespace kvreplay {
 
-/// The schedule in virtual time, on a new device of this kind. The commands must suit its limits:
-/// a UserError otherwise.
+/// Runs the schedule in virtual time on a new device of this kind. The commands must suit its
+/// limits; throws UserError otherwise.
 [[nodiscard]] ScheduleMeasurement time_schedule(const Schedule& schedule, const DeviceSpec& device);
 
 }  // namespace kvreplay

@@ -25,7 +25,8 @@ void relax() {
 
 RealTimeDevice::RealTimeDevice(const DeviceSpec& spec, std::chrono::nanoseconds spin)
     : spin_(spin.count()), device_(spec.make(simulation_)), errors_us_(kErrorBuckets + 1) {
-  // The kernel lets an ordinary sleep end 50 us late. Where it refuses, the spin covers that.
+  // The kernel lets an ordinary sleep end 50 us late. Where it refuses a change, the spin covers
+  // that.
   prctl(PR_SET_TIMERSLACK, 1ul);
 }
 
@@ -67,7 +68,7 @@ void RealTimeDevice::finish(Request& request) {
       request.wake_.wait(lock);
     }
   }
-  // Woken to lead, but done by then: another must.
+  // Woken to lead, but already done: another thread must lead.
   if (leader_ == nullptr) hand_over();
   account(request, wall_time() - request.completed_);
 }

@@ -14,19 +14,19 @@
 
 namespace kvreplay {
 
-/// How well a RealTimeDevice kept to its model.
+/// How closely a RealTimeDevice followed its model.
 struct ServiceReport {
-  double seconds = 0;  ///< since it was made
+  double seconds = 0;  ///< since construction
   std::uint64_t read_requests = 0;
   std::uint64_t write_requests = 0;
-  std::uint64_t read_bytes = 0;  ///< asked for
+  std::uint64_t read_bytes = 0;  ///< requested
   std::uint64_t write_bytes = 0;
   double read_mean_us = 0;  ///< modelled latency
   double write_mean_us = 0;
   DeviceCounters counters;
 
-  /// Timer error: from the modelled completion to when the caller had the request back. Percentiles
-  /// are rounded up to whole microseconds.
+  /// Timer error: from the modelled completion to the return of the request to the caller.
+  /// Percentiles are rounded up to whole microseconds.
   double error_mean_us = 0;
   double error_p50_us = 0;
   double error_p90_us = 0;
@@ -40,16 +40,16 @@ struct ServiceReport {
 /// completion. Virtual time follows the monotonic clock: an event runs once its time has come, so a
 /// completion takes later arrivals into account exactly as the model does.
 ///
-/// No thread of its own: one of those that wait runs the simulation, wakes the others, and hands
-/// the task on when its own request is done. So a single outstanding request costs no switch of
-/// threads. The leader sleeps until shortly before the next event and spins from there.
+/// It has no thread of its own: one of the waiting threads runs the simulation, wakes the others,
+/// and hands the task on when its own request is done. So a single outstanding request costs no
+/// thread switch. The leader sleeps until shortly before the next event and spins from there.
 class RealTimeDevice {
  public:
   using Clock = std::chrono::steady_clock;
   /// A reply later than this is counted as late.
   static constexpr std::chrono::nanoseconds kLate = std::chrono::microseconds(200);
 
-  /// One read or write, which must outlive its finish().
+  /// One read or write; it must outlive its finish().
   class Request final : private EventHandler {
    public:
     Request() = default;
@@ -69,16 +69,16 @@ class RealTimeDevice {
     std::condition_variable wake_;
   };
 
-  /// `spin`: how long before an event the leader stops sleeping. The timer slack of the calling
-  /// thread becomes the least; threads that it makes inherit that.
+  /// `spin`: how long before an event the leader stops sleeping. Sets the timer slack of the
+  /// calling thread to the minimum; threads that it creates inherit that.
   RealTimeDevice(const DeviceSpec& spec, std::chrono::nanoseconds spin);
   RealTimeDevice(const RealTimeDevice&) = delete;
   RealTimeDevice& operator=(const RealTimeDevice&) = delete;
 
   /// Submits the commands that a host would send for the range (devices/commands.hpp).
   void start(Request& request, const Extent& range, bool write);
-  /// Returns once the model has completed the request, at that time or as soon after as the
-  /// machine permits. Called once for each start().
+  /// Returns once the model has completed the request, at that time or as soon after as the machine
+  /// permits. Call once per start().
   void finish(Request& request);
 
   [[nodiscard]] DeviceLimits limits() const { return device_->limits(); }
@@ -94,17 +94,17 @@ class RealTimeDevice {
 
   const Clock::time_point epoch_ = Clock::now();
   const SimTime spin_;
-  mutable std::mutex mutex_;  ///< guards all below
+  mutable std::mutex mutex_;  ///< guards all members below
   Simulation simulation_;
   std::unique_ptr<Device> device_;
-  std::vector<IoCommand> commands_;  ///< of one request; kept for its storage
+  std::vector<IoCommand> commands_;  ///< of one request; kept to reuse its storage
 
-  Request* leader_ = nullptr;            ///< whose thread runs the simulation
-  std::vector<Request*> followers_;      ///< that wait for a leader to wake them, oldest first
-  SimTime leader_sleeps_to_ = 0;         ///< the event that it sleeps for
-  std::atomic<bool> look_again_{false};  ///< ends the leader's spin: the next event may be another
+  Request* leader_ = nullptr;            ///< the request whose thread runs the simulation
+  std::vector<Request*> followers_;      ///< they wait for a leader to wake them, oldest first
+  SimTime leader_sleeps_to_ = 0;         ///< time of the event until which it sleeps
+  std::atomic<bool> look_again_{false};  ///< ends the leader's spin: there may be an earlier event
 
-  ServiceReport report_;                  ///< sums in place of means, until report()
+  ServiceReport report_;                  ///< holds sums in place of means until report()
   std::vector<std::uint64_t> errors_us_;  ///< requests by timer error, rounded up; the last: beyond
 };
 

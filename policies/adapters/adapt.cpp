@@ -64,7 +64,7 @@ std::vector<float> head_skew(const HalfTensor& queries, std::int64_t queries_per
   return values;
 }
 
-/// The model, as far as adapters go.
+/// The model's properties that adapters depend on.
 std::string shape_text(const TraceInfo& info) {
   return std::to_string(info.query_heads) + " query heads on " + std::to_string(info.kv_heads) +
          " KV heads of " + std::to_string(info.head_dim) + ", keys " + info.key_state;

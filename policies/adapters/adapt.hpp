@@ -10,7 +10,7 @@
 namespace kvreplay {
 
 struct AdaptOptions {
-  std::int64_t rank = 48;  ///< columns of joint_lowrank; a system takes the first of them
+  std::int64_t rank = 48;  ///< columns of joint_lowrank; a system uses the first of them
 };
 
 /// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
@@ -25,19 +25,19 @@ struct AdaptOptions {
 ///                                                       singular values fall, so this is the
 ///                                                       reverse order
 ///
-/// Vectors are columns: a row vector k becomes k P. A rank beyond kv_heads * head_dim is a
-/// UserError.
+/// Vectors are columns: a row vector k becomes k P. Throws UserError for a rank above kv_heads *
+/// head_dim.
 [[nodiscard]] std::map<std::string, Adapter> make_adapters(const TraceReader& trace,
                                                            std::int64_t index,
                                                            const AdaptOptions& options);
 
-/// Writes a copy of `to` whose adapters are made from `from`, a recording of the same model on
-/// another text that holds all of its layers. Each says which text it came from. UserError where
+/// Writes a copy of `to` whose adapters are computed from `from`, a recording of the same model on
+/// another text that holds all of its layers. Each adapter records its text. Throws UserError where
 /// the two do not fit.
 void adapt_trace(const TraceReader& from, const TraceReader& to, const AdaptOptions& options,
                  const std::string& out);
 
-/// The adapters, at any layer, that were made from the trace's own text; sorted.
+/// The adapters, at any layer, that were computed from the trace's own text; sorted.
 [[nodiscard]] std::vector<std::string> adapters_of_own_text(const TraceReader& trace);
 
 }  // namespace kvreplay

@@ -53,10 +53,10 @@ QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {
   return {layer.queries.first_tokens(prompt_tokens - layer.query_start), layer.query_start};
 }
 
-/// Retention's ratios of the layers, [systems][recorded layers]: 1 where a system compares none.
+/// Retention's layer ratios, [systems][recorded layers]: 1 where a system compares no layers.
 using LayerRatios = std::vector<std::vector<double>>;
 
-/// Of each system, 0 where it compares no layers, for the recorded layer at `index`.
+/// The scores of each system for the recorded layer at `index`; 0 where it compares no layers.
 std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
                                  std::span<const NamedDecideSpec> systems) {
   const LayerShape layer = layer_shape(trace.info(), index, 0);
@@ -88,7 +88,7 @@ LayerRatios all_layer_ratios(const TraceReader& trace, std::span<const NamedDeci
   return ratios;
 }
 
-/// The queries of one position, all heads.
+/// The queries of one position, for all heads.
 class StepQueries {
  public:
   QueryRows load(const HalfTensor& queries, std::int64_t index) {
@@ -119,7 +119,8 @@ struct DecidedLayer {
   std::vector<EntryFormat> formats;
 };
 
-/// All systems, in lockstep, through the recorded layer at `index`. One DecidedLayer a system.
+/// Replays the recorded layer at `index` through all systems in lockstep. Returns one DecidedLayer
+/// per system.
 std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t index,
                                        std::int64_t steps, std::span<const NamedDecideSpec> systems,
                                        const LayerRatios& ratios,

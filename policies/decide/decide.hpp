@@ -16,9 +16,9 @@ class Progress;
 struct DecideOptions {
   std::uint64_t seed = 1;
   int threads = 1;
-  std::int64_t max_steps = 0;    ///< decode steps to replay; 0 = all of the trace's
-  bool record_tokens = false;    ///< log every attended token, not only groups
-  Progress* progress = nullptr;  ///< advances by one a (layer, step)
+  std::int64_t max_steps = 0;    ///< decode steps to replay; 0 = all steps of the trace
+  bool record_tokens = false;    ///< log every attended token, not only the groups
+  Progress* progress = nullptr;  ///< advances once per layer and step
 };
 
 struct NamedDecideSpec {
@@ -26,14 +26,15 @@ struct NamedDecideSpec {
   DecideSpec spec;
 };
 
-/// Makes the parts that decide() would make of a system, at every recorded layer, and lets them go.
-/// UserError where the trace has not what they need, or the parts do not fit each other.
+/// Constructs the parts that decide() would construct for a system, at every recorded layer, and
+/// discards them. Throws UserError where the trace lacks what they need, or the parts do not fit
+/// each other.
 void check_decidable(const TraceReader& trace, const NamedDecideSpec& system);
 
-/// Stage 1: replays a trace through systems. All systems walk a layer together, so that the exact
-/// attention of each step (the reference of the quality metrics) is computed once for all of them.
-/// log[i] depends on the trace, systems[i] and the seed alone: not on the other systems, not on the
-/// number of threads.
+/// Stage 1: replays a trace through systems. All systems go through a layer together, so that the
+/// exact attention of each step (the reference of the quality metrics) is computed once for all of
+/// them. log[i] depends only on the trace, systems[i] and the seed: not on the other systems, and
+/// not on the number of threads.
 [[nodiscard]] std::vector<AccessLog> decide(const TraceReader& trace,
                                             std::span<const NamedDecideSpec> systems,
                                             const DecideOptions& options);

@@ -11,7 +11,7 @@ namespace {
 
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 
-/// The eigenvectors of the largest eigenvalues, as rows. Reads the lower triangle.
+/// Eigenvectors of the largest eigenvalues, as rows. Reads the lower triangle.
 std::vector<float> leading_eigenvectors(const Matrix& symmetric, std::int64_t count) {
   const std::int64_t dim = symmetric.rows();
   assert(count <= dim);

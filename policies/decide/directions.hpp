@@ -9,20 +9,20 @@
 namespace kvreplay {
 
 /// The directions that matter most in a set of vectors: right singular vectors of the matrix that
-/// has the vectors as rows, from the sum of their outer products, in double precision.
+/// has the vectors as rows, computed from the sum of their outer products in double precision.
 class Directions {
  public:
   explicit Directions(std::int64_t dim);
 
   void add(std::span<const float> vector);
-  /// Every row of one head of `rows`.
+  /// Adds every row of one head of `rows`.
   void add(const HalfTensor& rows, std::int64_t head);
 
   [[nodiscard]] std::int64_t count() const { return count_; }
-  /// The first `directions` of them, the most important first, [directions, dim]: orthonormal, the
-  /// largest element of each positive. Those of singular value 0 complete the basis.
+  /// The `directions` most important ones, in falling order, [directions, dim]: orthonormal, the
+  /// largest element of each positive. Directions of singular value 0 complete the basis.
   [[nodiscard]] std::vector<float> leading(std::int64_t directions) const;
-  /// The same of the vectors less their mean: principal components.
+  /// The same for the vectors minus their mean: principal components.
   [[nodiscard]] std::vector<float> principal(std::int64_t directions) const;
 
  private:

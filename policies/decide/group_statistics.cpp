@@ -54,7 +54,7 @@ std::vector<Mean> selected_after_update(const StreamLog& log,
   const std::int64_t longest = within.empty() ? 0 : *std::max_element(within.begin(), within.end());
   for (std::int64_t step = 0; step < log.steps(); ++step) {
     for (const GroupId group : updated_groups(log, step)) {
-      std::int64_t first = 1;  // steps until the group is asked for
+      std::int64_t first = 1;  // steps until the group is next requested
       while (first <= longest && step + first < log.steps() &&
              !is_asked(log, step + first, group)) {
         ++first;
@@ -114,7 +114,7 @@ Mean attended_in_page(const StreamLog& log, std::int64_t page_tokens) {
 
 namespace {
 
-/// By token, when the log ends.
+/// By token, at the end of the log.
 struct Fates {
   std::vector<bool> evicted;
   std::vector<bool> reencoded;

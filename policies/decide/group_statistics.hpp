@@ -10,31 +10,32 @@
 
 namespace kvreplay {
 
-/// Over the tokens in groups when the log ends: squared distance of a token's key from the mean key
-/// of its group. `entries` are the stream's. (DynaKV, Table 5)
+/// Over the tokens in groups at the end of the log: the squared distance of a token's key from the
+/// mean key of its group. `entries` are those of the stream. (DynaKV, Table 5)
 [[nodiscard]] Mean group_variance(const StreamLog& log, const Entries& entries);
 
-/// [within.size()], over the updates of decode steps: whether the group is asked for within the
-/// next within[i] steps. An update is a group to which a step appends, that it splits, makes by a
-/// split, or buffers tokens for. The last within[i] steps, whose future is unknown, do not count.
-/// (DynaKV, Table 2)
+/// [within.size()], over the updates of decode steps: whether the group is requested within the
+/// next within[i] steps. An update is a group to which a step appends, that it splits, that it
+/// creates by a split, or for which it buffers tokens. The last within[i] steps do not count,
+/// because their future is unknown. (DynaKV, Table 2)
 [[nodiscard]] std::vector<Mean> selected_after_update(const StreamLog& log,
                                                       std::span<const std::int64_t> within);
 
-/// Over the groups that steps ask for, from the second step on: whether the step before did too.
+/// Over the groups that steps request, from the second step on: whether the previous step requested
+/// the group too.
 [[nodiscard]] Mean reused_groups(const StreamLog& log);
 
-/// The groups that are asked for most, as few as give `share` of all that the steps ask for, among
-/// all groups that live when the log ends or were asked for: sum / count. (KVSwap, Figure 8)
+/// The fewest most-requested groups that account for `share` of all requests by steps, as a share
+/// of all groups that live at the end of the log or were requested: sum / count. (KVSwap, Figure 8)
 [[nodiscard]] Mean hot_groups(const StreamLog& log, double share);
 
-/// Over steps and query heads: the tokens that a query head attends to in a page of `page_tokens`
-/// consecutive ones, of the pages where it attends to any. The log must name the tokens.
-/// (ClusterKV, Figure 3b)
+/// Over steps, query heads and pages of `page_tokens` consecutive tokens: the number of tokens that
+/// a query head attends to in a page, for the pages where it attends to any. The log must name the
+/// tokens. (ClusterKV, Figure 3b)
 [[nodiscard]] Mean attended_in_page(const StreamLog& log, std::int64_t page_tokens);
 
-/// When the log ends, of the stream's `tokens`: how many are evicted; and of those that are left,
-/// how many are not in the first format. (ARKV, Table VII)
+/// At the end of the log, of the stream's `tokens`: how many are evicted, and how many of the
+/// others are not in the first format. (ARKV, Table VII)
 [[nodiscard]] Mean evicted_tokens(const StreamLog& log, std::int64_t tokens);
 [[nodiscard]] Mean reencoded_tokens(const StreamLog& log, std::int64_t tokens);
 

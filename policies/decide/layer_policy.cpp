@@ -36,8 +36,8 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
                        "a stream is one KV head, or all KV heads of a layer jointly"),
       choice_parameter(
           "query", {"current", "look_ahead"}, "current",
-          "the query that scores: the step's own, or the one predicted a layer before; "
-          "attention always takes the true one"),
+          "the query used for scoring: the step's own, or the one predicted a layer earlier; "
+          "attention always uses the true one"),
       integer_parameter("sink_tokens", "tokens", 0, kTokenRange,
                         "first tokens, which stay in memory and are always attended to"),
       integer_parameter("recent_tokens", "tokens", 0, kTokenRange,
@@ -45,10 +45,10 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
       flag_parameter("attend_buffered", true,
                      "attend to all tokens in memory; false: only to sinks among them"),
       integer_parameter("window_queries", "queries", 0, kTokenRange,
-                        "of the prompt's last queries, how many log the groups that they would "
-                        "select: layouts by co-retrieval need them"),
+                        "the prompt's last queries that log the groups that they would "
+                        "select; layouts by co-retrieval need them"),
       integer_parameter("dense_layers", "layers", 0, {0, 10000},
-                        "the model's first layers, which are attended to whole, in memory"),
+                        "the model's first layers, which stay in memory and use full attention"),
   };
   return kParameters;
 }

@@ -16,7 +16,7 @@
 
 namespace kvreplay {
 
-/// The stage-1 half of a system: its parts, and how a stream is cut and what it always keeps.
+/// The stage-1 half of a system: its parts, how a stream is cut, and what it always keeps.
 struct DecideSpec {
   static constexpr Stage kStage = Stage::kDecide;
   /// Parameters of the "stream" member of a system's JSON.
@@ -65,7 +65,7 @@ struct LayerShape {
   }
 };
 
-/// What one query head attends to at a step, and what comes of it.
+/// The tokens that one query head attends to at a step, and the result.
 struct HeadAttention {
   std::vector<Token> tokens;   ///< ascending; the last one is the step's own token
   std::vector<float> weights;  ///< softmax over `tokens`
@@ -84,7 +84,7 @@ class StreamPolicy;
 ///     take(entries up to and with n)                    the index takes token n
 class LayerPolicy {
  public:
-  /// `features` and `layer_ratio`: what Precision::Context and Retention::Context say of them.
+  /// `features` and `layer_ratio` are as in Precision::Context and Retention::Context.
   LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const AdapterSource* adapters,
               std::uint64_t seed, bool record_tokens, const TokenFeatureSource* features = nullptr,
               double layer_ratio = 1);
@@ -93,15 +93,15 @@ class LayerPolicy {
 
   void take_prompt(const Entries& entries, const QueryWindow& window);
   /// queries and look_ahead: [query_heads, head_dim]; look_ahead is empty where there is none (then
-  /// a system that asks for it is a UserError). One HeadAttention a query head; valid until the
-  /// next call.
+  /// a system that requires it is a UserError). Returns one HeadAttention per query head, valid
+  /// until the next call.
   [[nodiscard]] std::span<const HeadAttention> attend(const Entries& entries, QueryRows queries,
                                                       QueryRows look_ahead);
   void take(const Entries& entries);
 
   [[nodiscard]] bool dense() const;
   [[nodiscard]] std::vector<EntryFormat> formats() const;
-  /// The log of all that was done. Ends the policy.
+  /// The complete log. Ends the policy.
   [[nodiscard]] LayerLog finish() &&;
 
  private:

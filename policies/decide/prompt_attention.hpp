@@ -12,8 +12,8 @@
 namespace kvreplay {
 
 /// Calls visit(query head, position, tokens, weights) with the attention of each of the prompt's
-/// recorded queries to the tokens that it sees, position by position. `entries`: the prompt's.
-/// sliding_window: how many of the last tokens a query sees; 0 = all.
+/// recorded queries to the tokens that it sees, position by position. `entries`: those of the
+/// prompt. sliding_window: how many of the last tokens a query sees; 0 = all.
 template <typename Visit>
 void for_prompt_attention(const StreamShape& shape, std::int64_t sliding_window,
                           const Entries& entries, const QueryWindow& window, Visit&& visit) {

@@ -64,7 +64,7 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
     return probabilities[static_cast<std::size_t>(index)];
   };
   const auto count = std::ssize(attention.tokens);
-  std::vector<Token> best(static_cast<std::size_t>(count));  // numbered from first_token() on
+  std::vector<Token> best(static_cast<std::size_t>(count));  // numbered relative to first_token()
   kernels::top_k(exact.logits(query_head).data(), exact.token_count(), count, best);
 
   double mass = 0;
@@ -78,7 +78,7 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
   }
   double best_mass = 0;
   for (const Token index : best) best_mass += probability(index);
-  // In the order in which `mass` is summed, so that attending to everything gives exactly 1.
+  // Summed in the same order as `mass`, so that attending to everything gives exactly 1.
   const double total = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
 
   double difference = 0;

@@ -8,18 +8,18 @@
 
 namespace kvreplay {
 
-/// Full attention of one step at one layer: the reference that every system is measured against.
-/// The buffers are kept from step to step.
+/// Full attention of one step at one layer: the reference for every system. The buffers are kept
+/// from step to step.
 class ExactStep {
  public:
-  /// `entries` reach up to and with the step's own token n; queries: [query_heads, head_dim].
-  /// Tokens that a sliding window hides have no part in it.
+  /// `entries` reach up to and including the step's own token n; queries: [query_heads, head_dim].
+  /// Tokens that a sliding window hides are excluded.
   void compute(const LayerShape& shape, const Entries& entries, QueryRows queries);
 
-  /// Whether every logit and output is a number: false tells of NaN or infinity in the vectors.
+  /// Whether every logit and output is finite; false means NaN or infinity in the vectors.
   [[nodiscard]] bool finite() const;
 
-  /// The first token that the step sees; the last one is its own.
+  /// The first token that the step sees; the last one is the step's own.
   [[nodiscard]] Token first_token() const { return tokens_.front(); }
   [[nodiscard]] std::int64_t token_count() const { return std::ssize(tokens_); }
   /// Unscaled q . k and softmax over the tokens seen, [token_count()], from first_token() on.

@@ -29,7 +29,7 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
                     "a part that can re-encode entries (tri_state), as retention " +
-                        spec.retention.name() + " asks for");
+                        spec.retention.name() + " requires");
   }
   log_.first_kv_head = shape.first_kv_head;
   log_.kv_heads = shape.kv_heads;

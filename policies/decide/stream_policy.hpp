@@ -9,20 +9,20 @@
 
 namespace kvreplay {
 
-/// One stream under one system: its parts, the groups that they agree on, and the log. This is
-/// where a step happens. Every event, whichever part emits it, is handed on in one order: the
-/// groups, then scoring, then precision, then the log.
+/// One stream under one system: its parts, the groups that they share, and the log. A step happens
+/// here. Every event, whichever part emits it, is passed on in one order: to the groups, scoring,
+/// precision, and then the log.
 class StreamPolicy final : public EventSink {
  public:
   StreamPolicy(const DecideSpec& spec, const StreamShape& shape, const LayerShape& layer,
                const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
                const TokenFeatureSource* features, double layer_ratio);
 
-  // The calls and their order are those of LayerPolicy; entries and queries are the stream's own.
-  /// `layer`: the entries of all KV heads of the layer.
+  // The calls and their order are those of LayerPolicy, for the stream's own entries and queries.
+  // `layer`: the entries of all KV heads of the layer.
   void take_prompt(const Entries& entries, const QueryWindow& window, const Entries& layer);
-  /// `scored` are the queries that choose, `queries` the ones that attend. Fills one HeadAttention
-  /// a query head of the stream.
+  /// `scored` are the queries that select, `queries` the ones that attend. Fills one HeadAttention
+  /// per query head of the stream.
   void attend(const Entries& entries, QueryRows queries, QueryRows scored,
               std::span<HeadAttention> attention);
   void take(const Entries& entries);
@@ -34,8 +34,8 @@ class StreamPolicy final : public EventSink {
   [[nodiscard]] StreamLog finish() && { return std::move(log_); }
 
  private:
-  /// The tokens that a row's query heads attend to, ascending, without those that the layer's
-  /// sliding window hides.
+  /// The tokens that a row's query heads attend to, ascending, without those hidden by the layer's
+  /// sliding window.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
   /// Fills picked_ and asked_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
@@ -62,9 +62,9 @@ class StreamPolicy final : public EventSink {
   Groups groups_;
   StreamLog log_;
 
-  const Entries* entries_ = nullptr;  // of the call that is running, for listeners to events
-  std::vector<RowSelection> picked_;  // by row, of the latest attend()
-  std::vector<GroupId> asked_;        // their union, ascending
+  const Entries* entries_ = nullptr;  // of the call in progress, for event listeners
+  std::vector<RowSelection> picked_;  // by row, from the latest attend()
+  std::vector<GroupId> asked_;        // the union of the picked groups, ascending
 };
 
 }  // namespace kvreplay

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// The adapters that a trace carries. The trace outlives this object.
+/// The adapters that a trace carries. The trace must outlive this object.
 class TraceAdapters final : public AdapterSource {
  public:
   explicit TraceAdapters(const TraceReader& trace) : trace_(trace) {}

@@ -5,7 +5,7 @@
 #include "base/half.hpp"
 #include "policies/kernels/table.hpp"
 
-// Asks for a loop of constant count to be unrolled, so that its arrays become registers.
+// Unrolls a loop of constant count, so that its arrays become registers.
 #if defined(__clang__)
 #define KVREPLAY_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -15,11 +15,11 @@
 
 namespace kvreplay::kernels {
 
-/// Every kernel, written once over a vector of sixteen floats (lanes_scalar.hpp says what that is).
+/// Every kernel, written once over a vector of sixteen floats (defined in lanes_scalar.hpp).
 ///
-/// Each instruction set instantiates this in a source file of its own, compiled for it. Everything
-/// here depends on `Lanes`, and nothing from the standard library is called: a function that did
-/// not would be emitted by each of those files under one name, and the linker might keep the
+/// Each instruction set instantiates this in its own source file, compiled for it. Everything here
+/// depends on `Lanes`, and nothing from the standard library is called: a function independent of
+/// `Lanes` would be emitted by each of those files under one name, and the linker might keep the
 /// AVX-512 one for all.
 template <typename Lanes>
 struct Algorithms {
@@ -45,8 +45,8 @@ struct Algorithms {
             .gelu_multiply = gelu_multiply};
   }
 
-  /// Calls step(position, load, store) for each run of 16 of n elements, and for the rest: `load`
-  /// and `store` then touch the rest only, and `load` fills up with zeros.
+  /// Calls step(position, load, store) for each run of 16 of n elements, and for the remainder,
+  /// where `load` and `store` touch only the remaining elements and `load` pads with zeros.
   template <typename Step>
   KVREPLAY_INLINE static void for_each_run(std::int64_t n, Step step) {
     std::int64_t i = 0;
@@ -70,7 +70,7 @@ struct Algorithms {
 
   static std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
 
-  /// Asks for n elements to come into the cache.
+  /// Prefetches n elements into the cache.
   template <typename T>
   KVREPLAY_INLINE static void prefetch(const T* from, std::int64_t n) {
     constexpr std::int64_t kPerLine = 64 / sizeof(T);
@@ -79,9 +79,9 @@ struct Algorithms {
 
   // ---- Scores ----
   //
-  // A set of rows has a type for one row and tells how a run of 16 of its elements is loaded and
-  // multiplied into a running sum. prefetch() asks for rows that lie where the hardware does not
-  // foresee them; consecutive ones it fetches best when left alone.
+  // A set of rows has a type for one row and defines how a run of 16 of its elements is loaded and
+  // multiplied into a running sum. prefetch() fetches rows whose places the hardware cannot
+  // foresee; consecutive rows are fetched best without it.
 
   template <typename T>
   struct PlainRows {
@@ -129,23 +129,23 @@ struct Algorithms {
       return {load(row.minima + i), load(row.maxima + i)};
     }
     void prefetch(std::int64_t, std::int64_t) const {}
-    /// max(q M, q m) is q M where q is positive and q m where it is negative, as m <= M.
+    /// max(q M, q m) is q M where q is positive and q m where it is negative, because m <= M.
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Run run, Lanes sum) {
       return Lanes::fma(query, Lanes::by_sign(query, run.maxima, run.minima), sum);
     }
   };
 
-  /// Also how many rows ahead gathered ones are asked for.
+  /// Also how many rows ahead gathered rows are prefetched.
   static constexpr std::int64_t kBlockRows = 16;
   static constexpr int kMaxTileQueries = 4;
 
-  /// As many rows as give a tile of kAccumulators sums; at most 4.
+  /// The number of rows that gives a tile of kAccumulators sums; at most 4.
   static constexpr int tile_rows(int queries) {
     const int rows = Lanes::kAccumulators / queries;
     return rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
   }
 
-  /// scores[q * stride + n] for kQueries queries and rows [first, first + kRows).
+  /// Computes scores[q * stride + n] for kQueries queries and rows [first, first + kRows).
   template <int kQueries, int kRows, typename Rows>
   KVREPLAY_INLINE static void score_tile(const float* queries, const Rows& rows, std::int64_t first,
                                          std::int64_t dim, float* scores, std::int64_t stride) {
@@ -195,8 +195,8 @@ struct Algorithms {
     for (; n < end; ++n) score_tile<kQueries, 1>(queries, rows, n, dim, scores, stride);
   }
 
-  /// Rows in blocks that stay in the first-level cache while each tile of queries passes over them.
-  /// The next block is asked for meanwhile.
+  /// Processes rows in blocks that stay in the first-level cache while each tile of queries passes
+  /// over them. The next block is prefetched meanwhile.
   template <typename Rows>
   static void score(const float* queries, std::int64_t query_count, const Rows& rows,
                     std::int64_t row_count, std::int64_t dim, float* scores, std::int64_t stride) {
@@ -276,7 +276,7 @@ struct Algorithms {
   static SoftmaxTotals softmax(float* values, std::int64_t n, float scale) {
     const Lanes scales = Lanes::all(scale);
     const std::int64_t whole = n / kWidth * kWidth;
-    // The rest as a full vector: exp turns the -inf that fills it up into weights of 0.
+    // The remainder as a full vector: exp turns the -inf padding into weights of 0.
     float rest[kWidth];
     for (int i = 0; i < kWidth; ++i) {
       rest[i] = whole + i < n ? values[whole + i] * scale : -kInfinity;
@@ -311,7 +311,7 @@ struct Algorithms {
     return {largest, total[0]};
   }
 
-  /// kRuns * 16 elements of weighted_sum from element `first` on.
+  /// Computes kRuns * 16 elements of weighted_sum from element `first` on.
   template <int kRuns>
   KVREPLAY_INLINE static void weighted_runs(const float* weights, const Half* rows,
                                             const std::int32_t* tokens, std::int64_t count,
@@ -381,7 +381,7 @@ struct Algorithms {
   /// The best centroid so far of one row, for each lane.
   struct Best {
     Lanes score;
-    Lanes panel;  ///< the panel's number, as floats
+    Lanes panel;  ///< the panel's number, as float
   };
 
   /// Compares kTileRows rows [kTileRows, dim] with kPanels panels of 16 centroids. Each product is
@@ -444,7 +444,7 @@ struct Algorithms {
     static_assert(kRows <= kScratchRows);
     const std::int64_t dim = centroids.dim;
     for (std::int64_t n = 0; n < row_count; n += kRows) {
-      // A last, shorter tile computes on what the tile before left in scratch.
+      // A shorter last tile computes on what the previous tile left in scratch.
       const std::int64_t count = row_count - n < kRows ? row_count - n : kRows;
       convert<Half, float>(rows + n * dim, scratch, count * dim);
       Best best[kRows];
@@ -473,8 +473,8 @@ struct Algorithms {
   /// second-level cache while the rows pass over it.
   static constexpr std::int64_t kDepthBlock = 1024;
 
-  /// kRows rows times kPanels panels over `depth` inputs. `first`: the sums start at 0, and
-  /// otherwise at what the products hold.
+  /// Multiplies kRows rows by kPanels panels over `depth` inputs. With `first`, the sums start at
+  /// 0, otherwise at the contents of the products.
   template <int kRows, int kPanels, typename T>
   KVREPLAY_INLINE static void product_tile(const float* rows, std::int64_t row_stride,
                                            const T* panels, std::int64_t panel_stride,
@@ -510,8 +510,8 @@ struct Algorithms {
     }
   }
 
-  /// Rows [begin, end) of the product, kRows at a time and kPanels panels at a time. Returns the
-  /// first row that is left.
+  /// Computes rows [begin, end) of the product, kRows at a time and kPanels panels at a time.
+  /// Returns the first row that remains.
   template <int kRows, int kPanels, typename T>
   static std::int64_t product_rows(const PanelProduct& product, const T* panels,
                                    std::int64_t begin) {

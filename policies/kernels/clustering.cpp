@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kPanelWidth = 16;
 
-/// Finds the nearest centroids of rows. Every metric becomes "the largest row . c' + bias":
+/// Finds the nearest centroids of rows. Every metric is expressed as "the largest row . c' + bias":
 ///   cosine         c' = c / |c| (0 where |c| = 0),  bias = 0
 ///   Euclidean      c' = c,                          bias = -|c|^2 / 2   (|row|^2 does not matter)
 ///   inner product  c' = c,                          bias = 0
@@ -60,7 +60,7 @@ class NearestCentroid {
   std::vector<float> scratch_;
 };
 
-/// `count` distinct rows, in the order drawn.
+/// Draws `count` distinct rows; they keep the order drawn.
 void draw_rows(const Half* rows, std::int64_t row_count, std::int64_t dim, std::int64_t count,
                std::uint64_t seed, float* centroids) {
   Random random(seed);
@@ -74,7 +74,8 @@ void draw_rows(const Half* rows, std::int64_t row_count, std::int64_t dim, std::
   }
 }
 
-/// The mean of each centroid's rows, summed in the rows' order; without rows it stays as it is.
+/// The mean of each centroid's rows, summed in the rows' order; without rows, the centroid stays as
+/// it is.
 void move_centroids(const Half* rows, std::span<const std::int32_t> labels, std::int64_t count,
                     std::int64_t dim, float* centroids) {
   std::vector<std::int64_t> sizes(static_cast<std::size_t>(count), 0);

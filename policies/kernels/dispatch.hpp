@@ -4,7 +4,7 @@
 
 namespace kvreplay::kernels {
 
-/// The kernels in use: the best instruction set's, until use_isa() says otherwise.
+/// The kernels in use: those of the best instruction set, until use_isa() selects others.
 [[nodiscard]] const KernelTable& table();
 
 }  // namespace kvreplay::kernels

@@ -5,7 +5,7 @@
 namespace kvreplay::kernels {
 
 /// Natural logarithm of a finite x > 0, and exponential, to about one unit in the last place. The C
-/// library picks its variants by instruction set, and these differ in the last bits; here only
+/// library chooses its variants by instruction set, and these differ in the last bits. Here only
 /// correctly rounded operations are used, so the bits are the same on every machine.
 [[nodiscard]] inline double ln(double x) {
   int exponent = 0;
@@ -23,7 +23,7 @@ namespace kvreplay::kernels {
   return static_cast<double>(exponent) * kLn2 + 2 * (s + s * series);
 }
 
-/// 0 below -745, infinity above 709.8.
+/// Returns 0 below -745 and infinity above 709.8.
 [[nodiscard]] inline double exp(double x) {
   if (x < -746) return 0;
   if (x > 710) return HUGE_VAL;

@@ -8,7 +8,7 @@
 namespace kvreplay::kernels {
 namespace {
 
-/// ln x for a normal x > 0, by basic double operations only: the C library's differs between
+/// ln x for a normal x > 0, by basic double operations only: the C library's result differs between
 /// machines.
 double natural_log(float x) {
   int exponent = 0;

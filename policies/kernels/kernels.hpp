@@ -11,13 +11,13 @@ namespace kvreplay::kernels {
 struct BFloat;
 struct PanelProduct;
 
-/// Instruction sets, lowest first. Every kernel gives the same bits on each (NaN aside): fused
-/// multiply-adds in one fixed order of partial sums and our own exponential and logarithm. A dot
-/// product has 16 lanes, lane j takes elements j, j+16, ..., zeros stand beyond the end, and the
+/// Instruction sets, lowest first. Every kernel gives the same bits on each (except for NaN): fused
+/// multiply-adds in one fixed order of partial sums, and our own exponential and logarithm. A dot
+/// product has 16 lanes. Lane j takes elements j, j+16, ..., with zeros beyond the end, and the
 /// lanes are added in a fixed tree: j and j+8, then j+4, j+2, j+1.
 enum class Isa { kScalar, kAvx2, kAvx512 };
 
-/// The best one that this machine has; what the kernels use unless told otherwise.
+/// The best instruction set of this machine; the kernels use it unless told otherwise.
 [[nodiscard]] Isa best_isa();
 [[nodiscard]] Isa current_isa();
 /// For tests and benchmarks; not thread-safe. Throws std::invalid_argument above best_isa().
@@ -46,7 +46,7 @@ void score_bounds(const float* queries, std::int64_t query_count, const float* m
                   std::int64_t score_stride);
 
 /// The indices of the k largest of scores[0, n), ascending by index; ties go to the lower index; k
-/// is cut to n. By partition, not by sort. NaN is not allowed.
+/// is limited to n. Uses partition, not sort. NaN is not allowed.
 void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::int32_t> indices);
 
 /// The indices of all n scores in descending order, ties by ascending index.
@@ -75,8 +75,8 @@ void silu_multiply(float* gate, const float* up, std::int64_t n);
 void gelu_multiply(float* gate, const float* up, std::int64_t n);
 
 /// Nearest centroid of each row. Cosine: argmax of row . c / |c| (the row's own norm does not
-/// change the argmax), 0 where |c| = 0; Euclidean: argmin |row - c|^2, as argmax row . c - |c|^2 /
-/// 2; inner product: argmax row . c. Ties go to the lower centroid. Here row . c is one chain of
+/// change the argmax), 0 where |c| = 0. Euclidean: argmin |row - c|^2, as argmax row . c - |c|^2 /
+/// 2. Inner product: argmax row . c. Ties go to the lower centroid. Here row . c is one chain of
 /// fused multiply-adds in the order of the dimensions, not dot(): the lanes hold 16 centroids.
 enum class Metric { kCosine, kEuclidean, kInnerProduct };
 
@@ -84,15 +84,15 @@ struct KMeansOptions {
   Metric metric = Metric::kCosine;
   std::int64_t clusters = 1;
   std::int64_t max_iterations = 20;
-  bool stop_when_stable = true;  ///< end when no row changes its cluster
+  bool stop_when_stable = true;  ///< stop when no row changes its cluster
   std::uint64_t seed = 0;
 };
 
-/// Lloyd's algorithm over rows [row_count, dim]. Start: `clusters` distinct rows drawn at random,
-/// and their labels. An iteration moves each centroid to the plain mean of its rows, summed in the
-/// rows' order (an empty cluster keeps its old centroid), and labels the rows anew. `clusters` is
-/// cut to row_count. centroids: [clusters, dim], labels: [row_count]. Returns the number of
-/// iterations done.
+/// Lloyd's algorithm over rows [row_count, dim]. It starts with `clusters` distinct rows drawn at
+/// random, and their labels. An iteration moves each centroid to the plain mean of its rows, summed
+/// in the rows' order (an empty cluster keeps its old centroid), and relabels the rows. `clusters`
+/// is limited to row_count. centroids: [clusters, dim], labels: [row_count]. Returns the number of
+/// iterations.
 std::int64_t k_means(const Half* rows, std::int64_t row_count, std::int64_t dim,
                      const KMeansOptions& options, std::span<float> centroids,
                      std::span<std::int32_t> labels);

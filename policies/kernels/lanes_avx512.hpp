@@ -1,6 +1,6 @@
 #pragma once
 
-// g++ 12 takes the undefined operand inside its own intrinsics for a mistake of ours.
+// g++ 12 reports the undefined operand inside its own intrinsics as our error.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -99,7 +99,8 @@ struct LanesAvx512 {
   /// Bits 0 to n-1; n < 16.
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
   /// The lower half plus the upper half, of a and of b. (The lower half of b is added to the upper:
-  /// a blend is cheaper than a second shuffle, and a sum does not depend on the order of two.)
+  /// a blend is cheaper than a second shuffle, and a sum does not depend on the order of its two
+  /// operands.)
   static __m512 halve(__m512 a, __m512 b) {
     return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
   }

@@ -9,12 +9,12 @@
 
 namespace kvreplay::kernels {
 
-/// Sixteen floats that every instruction set handles alike: this plain form is the specification,
+/// Sixteen floats that every instruction set handles alike. This plain form is the specification:
 /// lanes_avx2.hpp and lanes_avx512.hpp give the same bits with vector registers. The algorithms
 /// (algorithms.hpp) are templates over such a type. NaN is outside the contract.
 struct LanesScalar {
   static constexpr int kWidth = 16;
-  /// How many of these the registers hold as running sums, beside what feeds them.
+  /// How many of these fit in registers as running sums, beside their inputs.
   static constexpr int kAccumulators = 4;
   /// Register tile of the nearest-centroid search: rows by vectors of 16 centroids.
   static constexpr int kTileRows = 1;
@@ -34,7 +34,7 @@ struct LanesScalar {
   static LanesScalar load(const BFloat* from) {
     return each([&](int i) { return bfloat16_to_float(from[i].bits); });
   }
-  /// The first n elements (n < 16), then zeros; reads nothing beyond.
+  /// The first n elements (n < 16), then zeros; reads nothing beyond them.
   static LanesScalar load_first(const float* from, int n) {
     return each([&](int i) { return i < n ? from[i] : 0.0f; });
   }
@@ -87,15 +87,15 @@ struct LanesScalar {
       bits |= static_cast<std::uint32_t>(a.lane[i] >= b.lane[i]) << i;
     return bits;
   }
-  /// value * 2^n, where n stands in the low bits of `shifted` = n + 1.5 * 2^23. No overflow check.
+  /// value * 2^n, where n is in the low bits of `shifted` = n + 1.5 * 2^23. No overflow check.
   static LanesScalar scale_by_power(const LanesScalar& value, const LanesScalar& shifted) {
     return each([&](int i) {
       return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value.lane[i]) +
                                   (std::bit_cast<std::uint32_t>(shifted.lane[i]) << 23));
     });
   }
-  /// The sum of each of four vectors' lanes, by the one tree: lane i + lane i+8, then i+4, i+2,
-  /// i+1.
+  /// The sum of each of four vectors' lanes, always in the same tree: lane i + lane i+8, then i+4,
+  /// i+2, i+1.
   static void sum4(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c,
                    const LanesScalar& d, float* sums) {
     sums[0] = a.sum();

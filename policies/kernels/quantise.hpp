@@ -49,18 +49,18 @@ inline constexpr float kFp8Maximum = 448;
 void fp8_round_trip(const Half* from, std::int64_t n, float scale, Half* to);
 
 /// What a group of integer codes is decoded with: x ~ code * scale + minimum. Both are
-/// half-precision numbers, as they are stored.
+/// half-precision numbers, as stored.
 struct IntScale {
   float scale = 0;
   float minimum = 0;
 };
 
 /// Asymmetric quantisation to `bits` (2 to 8) of n elements, `stride` apart: scale = (max - min) /
-/// (2^bits - 1). (KIVI, section 2) Elements that are all equal get scale 0 and come back as they
-/// are.
+/// (2^bits - 1). (KIVI, section 2) Elements that are all equal get scale 0 and are decoded
+/// unchanged.
 [[nodiscard]] IntScale int_scale(const Half* from, std::int64_t n, std::int64_t stride, int bits);
 
-/// round((x - minimum) / scale), ties to even, cut to [0, 2^bits - 1].
+/// round((x - minimum) / scale), ties to even, clamped to [0, 2^bits - 1].
 [[nodiscard]] constexpr std::uint8_t int_code(float x, IntScale scale, int bits) {
   if (scale.scale == 0) return 0;
   const float top = static_cast<float>((1 << bits) - 1);
@@ -75,8 +75,8 @@ struct IntScale {
   return std::min(std::max(value, -65504.0f), 65504.0f);
 }
 
-/// Encodes n elements, `stride` apart, as one group and decodes them to the same places of `to`. In
-/// place is allowed.
+/// Encodes n elements, `stride` apart, as one group and decodes them to the same positions of `to`.
+/// In place is allowed.
 void int_round_trip(const Half* from, std::int64_t n, std::int64_t stride, int bits, Half* to);
 
 }  // namespace kvreplay::kernels

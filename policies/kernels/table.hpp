@@ -13,7 +13,7 @@ struct SoftmaxTotals {
 };
 
 /// Centroids laid out for the nearest-centroid search (clustering.cpp packs them): `panels` of
-/// [dim, 16], lane l of panel p being centroid 16 p + l. A row's label is the centroid with the
+/// [dim, 16], where lane l of panel p is centroid 16 p + l. A row's label is the centroid with the
 /// largest row . centroid + bias; lanes beyond the last centroid have a bias of -inf.
 struct PackedCentroids {
   const float* panels;
@@ -41,8 +41,7 @@ struct PanelProduct {
   std::int64_t product_stride = 0;
 };
 
-/// The kernels of one instruction set. The public functions of kernels.hpp go through the table in
-/// use.
+/// The kernels of one instruction set. The public functions of kernels.hpp call the table in use.
 struct KernelTable {
   void (*half_to_float)(const Half* from, float* to, std::int64_t n);
   void (*float_to_half)(const float* from, Half* to, std::int64_t n);
@@ -63,7 +62,7 @@ struct KernelTable {
   /// sum[d] = sum_i weights[i] rows[tokens[i]][d], in the order of i.
   void (*weighted_sum)(const float* weights, const Half* rows, const std::int32_t* tokens,
                        std::int64_t count, std::int64_t dim, float* sum);
-  /// The indices of scores[i] >= threshold, ascending; room for n. Returns how many.
+  /// The indices with scores[i] >= threshold, ascending; needs room for n. Returns how many.
   std::int64_t (*find_at_least)(const float* scores, std::int64_t n, float threshold,
                                 std::int32_t* indices);
   /// scratch: [kScratchRows, dim].

@@ -17,12 +17,12 @@
 namespace kvreplay::kernels {
 namespace {
 
-/// A score that some k of the n scores, and few more, probably reach: taken from an evenly spaced
+/// A score that probably k of the n scores, and few more, reach: taken from an evenly spaced
 /// sample. -inf when a sample would not help.
 float guess_threshold(const float* scores, std::int64_t n, std::int64_t k) {
   constexpr std::int64_t kSamples = 512;
   const std::int64_t step = n / kSamples;
-  // Among the samples the expected count of the k largest, and four standard deviations.
+  // Among the samples: the expected count of the k largest, plus four standard deviations.
   const double expected = static_cast<double>(k) * kSamples / static_cast<double>(n);
   const auto rank = static_cast<std::int64_t>(expected + 4.0 * std::sqrt(expected) + 4.0);
   if (step < 4 || rank >= kSamples) return -std::numeric_limits<float>::infinity();
@@ -33,7 +33,7 @@ float guess_threshold(const float* scores, std::int64_t n, std::int64_t k) {
   return sample[static_cast<std::size_t>(rank)];
 }
 
-/// An integer that grows as the score falls. -0 and +0 have the same one: they tie.
+/// An integer that grows as the score falls. -0 and +0 map to the same integer: they tie.
 std::uint32_t falling_key(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);
   return (bits & 0x80000000u) != 0 ? bits : bits ^ 0x7fffffffu;
@@ -57,7 +57,7 @@ void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::i
   }
   assert(count >= k);
 
-  // The k-th largest score; those above it are in, and of those equal to it the first ones.
+  // The k-th largest score: those above it are included, and of those equal to it the first ones.
   thread_local std::vector<float> values;
   values.resize(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = scores[candidates[i]];
@@ -75,7 +75,7 @@ void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::i
 void order_descending(const float* scores, std::int64_t n, std::span<std::int32_t> indices) {
   const auto count = static_cast<std::size_t>(n);
   assert(indices.size() >= count);
-  // A radix sort from the lowest digit up: each pass keeps the order of equal digits, so ties stay
+  // A radix sort from the lowest digit up. Each pass keeps the order of equal digits, so ties stay
   // in the order of their indices.
   constexpr std::size_t kDigitBits = 11;
   constexpr std::size_t kPasses = 3;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kPieceRows = 4096;
 
-/// `turn` is 0, or the sign by which rows are rotated; row 0 is of position `start`.
+/// `turn` is 0, or the sign of the rotation of rows; row 0 is at position `start`.
 void convert(TraceWriter& writer, std::int64_t index, LayerTensor tensor, const HalfTensor& rows,
              std::int64_t start, int turn, const RotaryEmbedding* rope, bool same_bits) {
   const auto dim = static_cast<std::size_t>(rows.dim);
@@ -71,7 +71,8 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
                       "one query_start for all layers");
     }
   }
-  // Loading a layer only samples it: what is not sampled would be found, or kept, in the output.
+  // Loading a layer only samples it: a value that was not sampled would be found, or kept, in the
+  // output.
   source.verify();
   TraceWriter writer(out, info, queries, options.storage);
   writer.write_tokens(source.token_ids(), source.token_statistic("entropy"),

@@ -8,18 +8,18 @@
 
 namespace kvreplay {
 
-/// What to change; what is left out stays as it is.
+/// What to change; properties that are not set stay as they are.
 struct ConvertOptions {
   std::optional<std::string> dtype = std::nullopt;      ///< "f16" or "bf16"
   std::optional<std::string> key_state = std::nullopt;  ///< "post_rope" or "pre_rope"
   TraceWriter::Storage storage = TraceWriter::Storage::kMapped;
 };
 
-/// Writes the same trace to `out`, stored differently. Keys, queries and look-ahead queries are
-/// turned by their positions (rope_theta, rope_pairs), all else never; adapters stay as they are.
-/// query_ahead and attention_input are kept where every layer has them. UserError: a
-/// NaN or infinity, by its place in the source; scaled RoPE where rotation is asked for; adapters
-/// made of keys in the other state; a value that the new dtype cannot hold.
+/// Writes the same trace to `out` in another form. Keys, queries and look-ahead queries are rotated
+/// by their positions (rope_theta, rope_pairs), nothing else ever is; adapters stay as they are.
+/// query_ahead and attention_input are kept where every layer has them. Throws UserError for: a NaN
+/// or infinity, with its place in the source; scaled RoPE where rotation is requested; adapters
+/// computed from keys in the other state; a value that the new dtype cannot hold.
 void convert_trace(const TraceReader& source, const ConvertOptions& options,
                    const std::string& out);
 

@@ -9,14 +9,14 @@
 namespace kvreplay {
 namespace {
 
-/// Positions of the source that are kept: the prompt is [begin, prompt_end), decode steps follow.
+/// Positions of the source to keep: the prompt is [begin, prompt_end), decode steps follow.
 struct Range {
   std::int64_t begin;
   std::int64_t prompt_end;
   std::int64_t end;
 };
 
-/// The value itself when it lies in `least`..`most`.
+/// Returns the value itself when it lies in `least`..`most`.
 std::int64_t in_range(const TraceReader& source, const std::string& name, std::int64_t value,
                       std::int64_t least, std::int64_t most) {
   if (value >= least && value <= most) return value;
@@ -53,7 +53,7 @@ Range find_range(const TraceReader& source, const CutOptions& options, std::int6
   const TraceInfo& info = source.info();
   Range range{};
   range.begin = in_range(source, "window_start", options.window_start, 0, info.prompt_tokens - 1);
-  // One query within the prompt at least, where the source has any.
+  // Keeps at least one query within the prompt, where the source has any.
   const std::int64_t earliest_end =
       std::max(std::min(query_start + 1, info.prompt_tokens), range.begin + 1);
   const std::int64_t prompt = in_range(

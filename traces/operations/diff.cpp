@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-/// Of what was not compared, in the last line; all stand above it.
+/// Largest number of uncompared paths in the last line; all are listed above it.
 constexpr std::size_t kMostPaths = 8;
 
 std::string text_of(const std::string& text) {
@@ -36,7 +36,7 @@ std::string text_of(const std::vector<std::int64_t>& values) {
   return "[" + join(names) + "]";
 }
 
-/// Adds up the difference of one data set.
+/// Accumulates the difference of one data set.
 class Sum {
  public:
   void add(double a, double b) {
@@ -197,7 +197,7 @@ class Comparison {
     difference_.texts.push_back({path, first, second});
   }
 
-  /// Values that cannot be compared.
+  /// Records values that cannot be compared.
   void mismatch(const std::string& path, const std::string& first, const std::string& second) {
     text(path, first, second);
     difference_.not_compared.push_back(path);

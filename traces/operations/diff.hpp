@@ -7,15 +7,15 @@
 
 namespace kvreplay {
 
-/// An attribute, or the presence of a layer, or a data set's presence or shape, that two traces do
-/// not share.
+/// A difference of two traces in an attribute, in the presence of a layer, or in the presence or
+/// shape of a data set.
 struct TextDifference {
   std::string path;  ///< "/ model", "/layer/12", "/layer/12/query"
   std::string first;
   std::string second;
 };
 
-/// A data set that both hold in the same shape.
+/// A data set that both traces hold in the same shape.
 struct ValueDifference {
   std::string path;
   double largest = 0;   ///< max |a - b|
@@ -24,19 +24,19 @@ struct ValueDifference {
 
 struct TraceDifference {
   std::vector<TextDifference> texts;
-  std::vector<ValueDifference> values;  ///< every data set compared, the equal ones too
-  /// Paths of what could not be: one trace alone holds it, or they hold it in different shapes.
+  std::vector<ValueDifference> values;  ///< every data set compared, including the equal ones
+  /// Paths that could not be compared: only one trace holds it, or the shapes differ.
   std::vector<std::string> not_compared;
 
   [[nodiscard]] bool same() const;
 };
 
-/// Compares what two traces say and hold, as numbers: how vectors are stored (dtype, chunks) shows
-/// in the attributes alone. Where layers differ, the common ones are compared.
+/// Compares the contents of two traces as numbers: how vectors are stored (dtype, chunks) shows
+/// only in the attributes. Where layers differ, the common ones are compared.
 [[nodiscard]] TraceDifference diff_traces(const TraceReader& first, const TraceReader& second);
 
-/// One line a difference; the last counts the data sets that are equal, and says which were not
-/// compared.
+/// One line per difference; the last line counts the data sets that are equal, and says which were
+/// not compared.
 [[nodiscard]] std::string to_text(const TraceDifference& difference);
 
 }  // namespace kvreplay

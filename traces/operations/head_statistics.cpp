@@ -13,7 +13,7 @@ constexpr std::size_t kLanes = 8;
 constexpr std::int64_t kSinks = 16;
 constexpr std::size_t kLatest = 64;
 
-/// Eight partial sums: the same on every instruction set, and fast on those with wide vectors.
+/// Eight partial sums: the same on every instruction set, and fast with wide vectors.
 float dot(std::span<const float> a, std::span<const float> b) {
   std::array<float, kLanes> sums{};
   std::size_t i = 0;

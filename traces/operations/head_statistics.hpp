@@ -15,15 +15,15 @@ struct AttentionSummary {
   double first_16_mass = 0;  ///< of positions 0 to 15: the attention sinks
   double last_64_mass = 0;   ///< of the 64 latest positions, the query's own among them
 
-  /// Adds one query's softmax weights, which it reorders; `begin` is the position of the first.
+  /// Adds one query's softmax weights, which are reordered; `begin` is the position of the first.
   void add(std::vector<double>& weights, std::int64_t begin);
-  /// Makes means of sums.
+  /// Turns sums into means.
   void divide(double queries);
 };
 
-/// How one query head attends, over the steps measured.
+/// How one query head attends, over the measured steps.
 struct HeadStatistics : AttentionSummary {
-  double top_64_overlap = 0;  ///< share of a step's 64 heaviest tokens that the next step's hold
+  double top_64_overlap = 0;  ///< share of a step's 64 heaviest tokens that the next step also has
 };
 
 /// exp(score - the largest) / their sum, in place.
@@ -39,7 +39,7 @@ struct RowView {
   }
 };
 
-/// Where heads are measured: pairs of consecutive steps, this step and the next one.
+/// Where heads are measured: pairs of consecutive steps.
 struct MeasuredSteps {
   std::vector<std::int64_t> positions;
   std::int64_t query_start = 0;     ///< position of the first row of the queries
@@ -47,11 +47,11 @@ struct MeasuredSteps {
   double softmax_scale = 0;
 };
 
-/// At most `most` positions from `begin` on, evenly spaced, each with a next one before `end`.
+/// At most `most` positions from `begin` on, evenly spaced, each with a successor before `end`.
 [[nodiscard]] std::vector<std::int64_t> spread_positions(std::int64_t begin, std::int64_t end,
                                                          std::int64_t most);
 
-/// Both after RoPE; keys from position 0 on.
+/// Both are after RoPE; keys are from position 0 on.
 [[nodiscard]] HeadStatistics measure_head(RowView keys, RowView queries,
                                           const MeasuredSteps& steps);
 

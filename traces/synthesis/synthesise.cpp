@@ -19,24 +19,24 @@ namespace {
 
 /// Positions that keep their recorded vectors: the attention sinks.
 constexpr std::int64_t kSinks = 4;
-/// Steps at which the fit compares, each with the next one.
+/// Steps at which the fit compares, each with its successor.
 constexpr std::int64_t kComparedSteps = 48;
 constexpr int kSearchRounds = 12;
-/// Weight of the mean of all queries in the mean of a cluster's, in rows: a cluster that the
-/// queries hardly met tells little of them.
+/// Weight of the mean of all queries in a cluster's mean, in rows: a cluster that the queries
+/// hardly met says little about them.
 constexpr double kQueryPriorRows = 8;
-/// Clusters wander once in so many tokens.
+/// Clusters wander once per this many tokens.
 constexpr std::int64_t kWanderEvery = 256;
-/// At most so many clusters a fitted one: the oldest that split off makes room for the next.
+/// Upper limit of clusters per fitted one: the oldest one that split off makes room for the next.
 constexpr std::size_t kMostSplits = 4;
 constexpr std::int64_t kPieceTokens = 1024;
-/// Pairs that turn slower than this (radians a token) shift the attention to the sinks alike at
-/// most distances.
+/// Pairs that rotate more slowly than this (radians per token) shift the attention to the sinks
+/// equally at most distances.
 constexpr double kSlowPair = 1.0 / 64;
 
-/// Streams of random numbers of one (layer, KV head).
+/// Random number streams of one (layer, KV head).
 enum Stream : std::uint64_t { kKeys, kValues, kTopics, kFirstQuery };
-/// The search runs on numbers of its own, so that the report is of text it has not seen.
+/// The search uses its own numbers, so that the report is of text it has not seen.
 constexpr std::uint64_t kSearchSeed = 0x5eed;
 
 std::uint64_t head_seed(std::uint64_t seed, std::int64_t layer, std::int64_t kv_head) {
@@ -49,18 +49,18 @@ struct QueryModel {
   std::optional<VectorModel> ahead;  ///< query_ahead - query
   double temperature = 1;
   double correlation = 0;
-  double sink_shift = 0;              ///< logits that the sinks gain
-  std::vector<float> sink_direction;  ///< [dim]: gives the first sink one logit
+  double sink_shift = 0;              ///< logits added for the sinks
+  std::vector<float> sink_direction;  ///< [dim]: gives the first sink a logit of 1
 };
 
 /// One KV head of the source and the query heads that read it, before RoPE.
 struct HeadModel {
   VectorModel keys;
   VectorModel values;
-  std::vector<double> shares;  ///< of each cluster
+  std::vector<double> shares;  ///< per cluster
   double stay = 0;
   double wander_scale = 0;   ///< deviation of a centre / deviation within clusters
-  double wander_tokens = 1;  ///< in which a centre forgets where it was
+  double wander_tokens = 1;  ///< time constant in which a centre forgets its position
   double splits_per_token = 0;
   std::vector<float> sink_keys;    ///< [kSinks, dim]
   std::vector<float> sink_values;  ///< [kSinks, dim]
@@ -74,7 +74,7 @@ std::vector<float> to_floats(const HalfTensor& tensor, std::int64_t head) {
   return floats;
 }
 
-/// `sign` -1 takes the rotation off, 1 puts it on. Row 0 is of position `start`.
+/// `sign` -1 removes the rotation, 1 applies it. Row 0 is at position `start`.
 void rotate_rows(std::vector<float>& rows, const RotaryEmbedding& rope, std::int64_t dim,
                  std::int64_t start, int sign) {
   const auto size = static_cast<std::size_t>(dim);
@@ -84,13 +84,13 @@ void rotate_rows(std::vector<float>& rows, const RotaryEmbedding& rope, std::int
   }
 }
 
-/// Where each token lies among the clusters, as the text goes on.
+/// Which cluster each token lies in, as the text proceeds.
 class Topics {
  public:
   struct Topic {
-    std::int64_t cluster;  ///< of the fit, whose values and queries it has
+    std::int64_t cluster;  ///< fitted cluster whose values and queries it uses
     double share;
-    std::vector<float> offset;  ///< from that cluster's mean: since it split off
+    std::vector<float> offset;  ///< from that cluster's mean; changed since it split off
     std::vector<float> wander;
   };
 
@@ -133,12 +133,12 @@ class Topics {
     add_noise(topic.wander, model_->wander_scale * std::sqrt(1 - keep * keep));
   }
 
-  /// A topic hands half its share to a new one, which lies as far off as its tokens do.
+  /// A topic gives half its share to a new one, which lies as far away as its tokens do.
   void split() {
     const std::size_t fitted = model_->shares.size();
     const std::size_t parent = draw();
     if (topics_.size() >= kMostSplits * fitted) {
-      // Its share goes back to the topic of its cluster that the fit found.
+      // Its share returns to the topic of its cluster that the fit found.
       const std::size_t oldest = fitted + splits_ % (topics_.size() - fitted);
       if (oldest == parent) return;
       topics_[static_cast<std::size_t>(topics_[oldest].cluster)].share += topics_[oldest].share;
@@ -167,7 +167,7 @@ class Topics {
 /// head size.
 class HeadGenerator {
  public:
-  /// `query_heads` of them: those of the model, and again from the first.
+  /// `query_heads` of them: those of the model, repeated from the first.
   HeadGenerator(const HeadModel& model, std::int64_t query_heads, std::uint64_t seed)
       : model_(&model),
         topics_(model, Random::derive(seed, kTopics)),
@@ -185,7 +185,7 @@ class HeadGenerator {
     }
   }
 
-  /// The next token's entry, [dim] each.
+  /// The next token's entry, each [dim].
   void next(std::span<float> key, std::span<float> value) {
     topic_ = &topics_.next();
     copy(model_->keys.mean(topic_->cluster), key);
@@ -230,7 +230,7 @@ class HeadGenerator {
   static void copy(std::span<const float> from, std::span<float> to) {
     std::copy(from.begin(), from.end(), to.begin());
   }
-  /// What centres wander is part of the variance that the fit saw within clusters.
+  /// The wander of centres is part of the variance that the fit saw within clusters.
   [[nodiscard]] float within_scale() const {
     const double wander = model_->wander_scale;
     return static_cast<float>(std::sqrt(std::max(0.0, 1 - wander * wander)));
@@ -247,13 +247,13 @@ class HeadGenerator {
   std::int64_t position_ = 0;
 };
 
-/// What was recorded of one KV head.
+/// The recording of one KV head.
 struct HeadRecording {
   std::int64_t dim = 0;
   std::int64_t query_start = 0;
   std::vector<float> keys;  ///< before RoPE
   std::vector<float> values;
-  std::vector<std::vector<float>> queries;  ///< before RoPE, one a query head
+  std::vector<std::vector<float>> queries;  ///< before RoPE, one per query head
   std::vector<std::vector<float>> ahead;    ///< as queries; empty where the trace has none
 };
 
@@ -281,7 +281,7 @@ HeadRecording load_head(const TraceReader& source, const TraceLayer& layer, std:
   return head;
 }
 
-/// How far clusters wander and how often one is born, from the two halves of the text.
+/// How far clusters wander and how often one is created, from the two halves of the text.
 void fit_motion(const RowView& keys, const Clustering& clustering, HeadModel& model) {
   const auto count = static_cast<std::int64_t>(clustering.labels.size());
   const std::int64_t half = count / 2;
@@ -315,7 +315,7 @@ void fit_motion(const RowView& keys, const Clustering& clustering, HeadModel& mo
       const double step = sums[0][c * dim + i] / first - sums[1][c * dim + i] / second;
       distance += step * step;
     }
-    // Two means of a finite number of tokens differ where nothing moves, too.
+    // The means of a finite number of tokens differ even where nothing moves.
     distance -= model.keys.noise_variance * (1 / first + 1 / second);
     moved += (first + second) * std::max(0.0, distance);
     weight += first + second;
@@ -329,7 +329,8 @@ void fit_motion(const RowView& keys, const Clustering& clustering, HeadModel& mo
   model.splits_per_token = born / static_cast<double>(std::max<std::int64_t>(1, half));
 }
 
-/// What gives the first sink a logit: along its own key, in the pairs that turn slowly.
+/// The direction that gives the first sink a logit: along its own key, in the slowly rotating
+/// pairs.
 std::vector<float> sink_direction(const HeadModel& model, const RotaryEmbedding& rope,
                                   double softmax_scale) {
   const auto dim = static_cast<std::size_t>(model.keys.dim);
@@ -420,7 +421,7 @@ HeadModel fit_head(const HeadRecording& head, const TraceInfo& info, const Rotar
   return model;
 }
 
-/// The source's own shape, drawn anew: keys, and each token's cluster as its queries need it.
+/// The source's own shape, redrawn: keys, and each token's cluster as its queries need it.
 struct Redrawn {
   std::vector<float> keys;                  ///< after RoPE
   std::vector<std::vector<float>> queries;  ///< after RoPE
@@ -458,7 +459,7 @@ double log_odds(double mass) {
   return std::log(inside / (1 - inside));
 }
 
-/// The largest relative error of what the search is after.
+/// The largest relative error of the quantities that the search fits.
 double misfit(const HeadStatistics& recorded, const HeadStatistics& drawn) {
   const auto relative = [](double wanted, double found) {
     return std::abs(found - wanted) / std::max(std::abs(wanted), 0.05);
@@ -471,8 +472,8 @@ double misfit(const HeadStatistics& recorded, const HeadStatistics& drawn) {
                    relative(recorded.top_64_overlap, drawn.top_64_overlap), sinks});
 }
 
-/// Draws the head with its three numbers as they stand, corrects each by what it governs, and keeps
-/// the best that was met. All query heads at once: they share the keys.
+/// Draws the head with the current values of its three numbers, corrects each by the quantity it
+/// governs, and keeps the best result. All query heads are drawn at once: they share the keys.
 void search(HeadModel& model, const HeadRecording& head, const RotaryEmbedding& rope,
             const MeasuredSteps& steps, std::span<const HeadStatistics> recorded,
             std::uint64_t seed) {
@@ -518,9 +519,9 @@ std::int64_t in_range(const std::string& name, std::int64_t value, std::int64_t 
                   "integer from " + std::to_string(least) + " to " + std::to_string(most));
 }
 
-/// A longer text turns the slow pairs to angles at which the source's keys and queries never met,
+/// A longer text rotates the slow pairs to angles at which the source's keys and queries never met,
 /// and attention there is noise. The base that models are given for a longer context ("NTK-aware"
-/// scaling) keeps the fastest pair and turns the slowest over the whole text as far as in the
+/// scaling) keeps the fastest pair, and rotates the slowest over the whole text as far as in the
 /// source.
 double stretched_theta(double theta, std::int64_t head_dim, double stretch) {
   if (stretch <= 1 || head_dim <= 2) return theta;
@@ -614,7 +615,7 @@ TraceInfo make_info(const TraceReader& source, std::span<const std::int64_t> lay
 }
 
 /// Rows of one head size as rows of another: each pair of dimensions takes those of the source's
-/// pair with the nearest frequency, so that RoPE turns them alike.
+/// pair with the nearest frequency, so that RoPE rotates them alike.
 class Resize {
  public:
   Resize(const RotaryEmbedding& from, const RotaryEmbedding& to) : from_(&from), to_(&to) {}
@@ -669,7 +670,7 @@ struct Synthesiser::State {
   bool ahead = false;
   std::vector<HeadModel> models;  ///< [like, source_kv_heads]
   SynthesisReport report;
-  // Of the source: the synthetic tokens are drawn from them.
+  // From the source: the synthetic tokens are drawn from these.
   std::vector<std::int32_t> ids;
   std::vector<float> entropy;
   std::vector<float> top_probability;
@@ -798,7 +799,8 @@ void Synthesiser::write(const std::string& out, Progress* progress) const {
   const auto dim = static_cast<std::size_t>(info.head_dim);
   const auto source_dim = static_cast<std::size_t>(state.source_dim);
   const Resize resize(state.source_rope, state.rope);
-  // q . k grows with the copies of each pair, and the softmax's scale shrinks: together to one.
+  // q . k grows with the number of copies of each pair, and the softmax's scale shrinks: together
+  // they cancel.
   const float scale = info.head_dim == state.source_dim
                           ? 1
                           : static_cast<float>(std::pow(
@@ -850,7 +852,7 @@ void Synthesiser::write(const std::string& out, Progress* progress) const {
           }
         }
       });
-      // In one order, whatever the threads: the file's bytes follow it.
+      // In one order, whatever the threads: the file's bytes depend on it.
       for (std::int64_t head = 0; head < info.kv_heads; ++head) {
         const Piece& piece = pieces[static_cast<std::size_t>(head)];
         writer.append(layer, LayerTensor::kKey, head, std::span<const float>(piece.keys));

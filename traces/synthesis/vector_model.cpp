@@ -13,9 +13,9 @@ constexpr std::int64_t kRounds = 12;
 constexpr std::int64_t kFewestClusters = 8;
 constexpr std::int64_t kMostClusters = 64;
 constexpr double kWorthwhile = 0.97;
-/// Weight of the noise of all clusters in that of one, in rows.
+/// Weight of the noise of all clusters in the noise of one, in rows.
 constexpr double kScalePriorRows = 8;
-/// Added to the diagonal, as a share of its mean: covariances of few rows are singular.
+/// Added to the diagonal, as a share of its mean: covariances from few rows are singular.
 constexpr double kRidge = 1e-4;
 
 std::int64_t rows_of(RowView rows) {
@@ -87,7 +87,7 @@ Clustering lloyd(RowView rows, std::int64_t clusters, Random& random) {
   const auto dim = static_cast<std::size_t>(rows.dim);
   std::vector<float> centres;
   for (std::int64_t cluster = 0; cluster < clusters; ++cluster) {
-    // One from each stretch of the text: no two the same.
+    // Takes one from each stretch of the text: no two the same.
     const std::int64_t begin = cluster * count / clusters;
     const std::int64_t end = (cluster + 1) * count / clusters;
     const auto offset = static_cast<std::int64_t>(
@@ -136,7 +136,7 @@ Clustering lloyd(RowView rows, std::int64_t clusters, Random& random) {
 }  // namespace
 
 float near_normal(Random& random) {
-  constexpr double kDeviation = 37837.22682;  // of a sum of four uniforms of 0..65535
+  constexpr double kDeviation = 37837.22682;  // of the sum of four uniforms in 0..65535
   const std::uint64_t bits = random.next();
   const std::uint64_t sum =
       (bits & 0xffff) + ((bits >> 16) & 0xffff) + ((bits >> 32) & 0xffff) + (bits >> 48);

@@ -9,15 +9,15 @@
 
 namespace kvreplay {
 
-/// Near to normal: the sum of four uniforms, mean 0 and variance 1, from one draw of 64 bits. The
-/// same on every machine.
+/// Near normal: the sum of four uniforms, mean 0 and variance 1, from one draw of 64 bits. The same
+/// on every machine.
 [[nodiscard]] float near_normal(Random& random);
 
 /// Rows as a mean for each cluster plus Gaussian noise, correlated from row to row.
 struct VectorModel {
   std::int64_t dim = 0;
   std::vector<float> means;   ///< [clusters, dim]
-  std::vector<float> scales;  ///< [clusters]: of the noise; some clusters are tight, some wide
+  std::vector<float> scales;  ///< [clusters]: noise scale; some clusters are tight, some wide
   std::vector<float> factor;  ///< [dim, dim], lower triangle: covariance of the noise = F F^T
   double correlation = 0;     ///< of the noise of neighbouring rows
   double noise_variance = 0;  ///< trace of the covariance
@@ -30,8 +30,8 @@ struct VectorModel {
   }
 };
 
-/// `labels[i]` is the cluster of row i. A cluster's mean is drawn towards that of all rows, by the
-/// weight of `prior_rows` rows: 0 = not at all.
+/// `labels[i]` is the cluster of row i. A cluster's mean is pulled towards that of all rows, with
+/// the weight of `prior_rows` rows: 0 = not at all.
 [[nodiscard]] VectorModel fit_vectors(RowView rows, std::span<const std::int64_t> labels,
                                       std::int64_t clusters, double prior_rows);
 
@@ -56,8 +56,8 @@ struct Clustering {
   double total_variance = 0;         ///< to the mean of all
 };
 
-/// Lloyd's k-means. `clusters` of 0: as many as still pay, doubled from 8 while that takes 3 % or
-/// more off the variance within clusters, at most 64.
+/// Lloyd's k-means. With `clusters` = 0, uses as many as still help: doubled from 8 while that
+/// reduces the variance within clusters by 3 % or more, at most 64.
 [[nodiscard]] Clustering cluster_rows(RowView rows, std::int64_t clusters, Random& random);
 
 }  // namespace kvreplay

@@ -12,7 +12,7 @@ namespace {
 
 struct AdaptiveSettings {
   kernels::Metric metric{};
-  std::int64_t clusters = 0;  ///< of the prompt; 0 = by tokens_per_cluster
+  std::int64_t clusters = 0;  ///< clusters of the prompt; 0 = by tokens_per_cluster
   std::int64_t tokens_per_cluster = 0;
   std::int64_t max_iterations = 0;
   double tau_quantile = 0;
@@ -20,7 +20,7 @@ struct AdaptiveSettings {
   bool delayed_split = true;
 };
 
-/// A live cluster, and the new keys that wait in memory to be split with it.
+/// A live cluster, and the new keys that wait in memory until it is split with them.
 struct Cluster {
   GroupId group = kNoGroup;
   Moments moments;
@@ -76,7 +76,7 @@ class Adaptive final : public Grouping {
   [[nodiscard]] Cluster& at(std::ptrdiff_t cluster) {
     return clusters_[static_cast<std::size_t>(cluster)];
   }
-  /// The place of a live group in clusters_; their number for another.
+  /// The index of a live group in clusters_; clusters_.size() for any other group.
   [[nodiscard]] std::ptrdiff_t find(GroupId group) const {
     const auto found = std::lower_bound(
         clusters_.begin(), clusters_.end(), group,
@@ -117,7 +117,7 @@ class Adaptive final : public Grouping {
     }
     const bool in_memory = std::binary_search(selected.begin(), selected.end(), cluster.group);
     cluster.waiting.push_back(token);
-    if (in_memory) return;  // take() splits it
+    if (in_memory) return;  // take() will split it
     if (settings_.delayed_split) {
       events.on_event({EventKind::kBuffered, cluster.group, kNoGroup, {&token, 1}});
     } else {
@@ -126,8 +126,8 @@ class Adaptive final : public Grouping {
     }
   }
 
-  /// The cluster takes the keys that wait for it; then a 2-means parts it. The larger half keeps
-  /// the group's number. Keys that 2-means cannot part stay together.
+  /// The cluster takes the keys that wait for it; 2-means then divides it. The larger half keeps
+  /// the group's number. Keys that 2-means cannot separate stay together.
   void split(const Entries& entries, Token now, std::ptrdiff_t which, const Groups& groups,
              EventSink& events) {
     const GroupId group = at(which).group;
@@ -171,8 +171,8 @@ class Adaptive final : public Grouping {
     for (const double element : at(cluster).moments.mean()) *to++ = static_cast<float>(element);
   }
 
-  /// Retention may have taken tokens since the last call. What waits for a cluster that is empty
-  /// now is nowhere else, so it makes a cluster of its own.
+  /// Retention may have evicted tokens since the last call. Tokens that wait for a cluster that is
+  /// now empty are nowhere else, so they form a cluster of their own.
   void follow_evictions(const Entries& entries, const Groups& groups, EventSink& events) {
     for (std::ptrdiff_t i = std::ssize(clusters_) - 1; i >= 0; --i) {
       Cluster& cluster = at(i);
@@ -196,7 +196,7 @@ class Adaptive final : public Grouping {
   std::uint64_t seed_;
   std::int64_t dim_;
   double tau_ = 0;
-  std::vector<Cluster> clusters_;  // by group
+  std::vector<Cluster> clusters_;  // one per live group
   std::vector<float> centroids_;   // [clusters, dim]
   std::vector<float> key_;
 };
@@ -208,19 +208,20 @@ const Registered<Grouping> kAdaptive({
     .parameters =
         {metric_parameter("euclidean"),
          integer_parameter("tokens_per_cluster", "tokens", 32, {1, 1e6},
-                           "the prompt makes one cluster for so many tokens"),
+                           "one cluster of the prompt per this many tokens"),
          integer_parameter("clusters", "clusters", 0, {0, 1e6},
                            "clusters of the prompt; 0 = by tokens_per_cluster"),
          integer_parameter("max_iterations", "iterations", 20, {1, 10000},
-                           "bound of Lloyd's iterations; it ends sooner when labels are stable"),
+                           "limit of Lloyd's iterations; it ends sooner when labels are stable"),
          real_parameter("tau_quantile", "", 0.9, {0, 1},
                         "the threshold is this quantile of the variances of the prompt's clusters"),
-         flag_parameter("delayed_split", true,
-                        "new keys wait in memory until their cluster is there; false: it is loaded "
-                        "at once"),
+         flag_parameter(
+             "delayed_split", true,
+             "new keys wait in memory until their cluster is loaded; false: it is loaded "
+             "at once"),
          integer_parameter(
              "max_buffered_tokens", "tokens", 16, {1, 1e6},
-             "new keys that wait, of all clusters of a stream; at so many the cluster "
+             "new keys that may wait, over all clusters of a stream; then the cluster "
              "with most of them is loaded and split")},
     .make =
         [](const Arguments& arguments, const Grouping::Context& context) {

@@ -8,8 +8,8 @@
 namespace kvreplay {
 namespace {
 
-/// The prompt's chunks of consecutive tokens. Chunks that their mean key stands for worst, the last
-/// chunks and all generated tokens stay in memory.
+/// Chunks of consecutive tokens of the prompt. The chunks that their mean key represents worst, the
+/// last chunks, and all generated tokens stay in memory.
 class Chunks final : public Grouping {
  public:
   Chunks(std::int64_t chunk_tokens, std::int64_t outlier_chunks, std::int64_t local_chunks)
@@ -50,7 +50,7 @@ class Chunks final : public Grouping {
   }
 
  private:
-  /// Over the tokens and KV heads: cosine of a key with the mean key of the chunk.
+  /// Over the tokens and KV heads: the cosine of a key and the mean key of its chunk.
   static float least_cosine(const Entries& entries, Token begin, Token end) {
     const std::int64_t dim = entries.keys.dim;
     const auto width = static_cast<std::size_t>(dim);
@@ -59,7 +59,7 @@ class Chunks final : public Grouping {
     float least = 1;
     for (std::int64_t head = 0; head < entries.keys.heads; ++head) {
       kernels::to_float(entries.keys.row(head, begin), keys.data(), std::ssize(keys));
-      std::fill(mean.begin(), mean.end(), 0.0F);  // the sum: a scale does not change a cosine
+      std::fill(mean.begin(), mean.end(), 0.0F);  // of the sum: a scale does not change a cosine
       for (std::size_t i = 0; i < keys.size(); ++i) mean[i % width] += keys[i];
       const float mean_norm = std::sqrt(kernels::dot(mean.data(), mean.data(), dim));
       for (const float* key = keys.data(); key < keys.data() + keys.size(); key += dim) {
@@ -80,14 +80,15 @@ const Registered<Grouping> kChunks({
     .help = "chunks of the prompt; outlier chunks, the last ones and generated tokens stay in "
             "memory",
     .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
-    .parameters =
-        {integer_parameter("chunk_tokens", "tokens", 8, {1, 65536}, "tokens a chunk"),
-         integer_parameter("outlier_chunks", "chunks", 48, {0, 1e6},
-                           "chunks whose mean key is least like one of their keys (smallest "
-                           "cosine): they stay in memory"),
-         integer_parameter("local_chunks", "chunks", 4, {0, 1e6},
-                           "last chunks of the prompt, which stay in memory with what is left of "
-                           "a chunk")},
+    .parameters = {integer_parameter("chunk_tokens", "tokens", 8, {1, 65536}, "tokens per chunk"),
+                   integer_parameter(
+                       "outlier_chunks", "chunks", 48, {0, 1e6},
+                       "chunks whose mean key is least like one of their keys (smallest "
+                       "cosine): they stay in memory"),
+                   integer_parameter(
+                       "local_chunks", "chunks", 4, {0, 1e6},
+                       "last chunks of the prompt, which stay in memory with an incomplete last "
+                       "chunk")},
     .make =
         [](const Arguments& arguments, const Grouping::Context&) {
           return std::make_unique<Chunks>(arguments.integer("chunk_tokens"),

@@ -14,9 +14,9 @@ struct GlobalSettings {
   std::int64_t period_tokens = 0;
 };
 
-/// k-means over all keys, done anew every so many tokens: what an index that is never out of date
-/// would be worth. Every cluster is read and written for it. In between a new token joins the
-/// nearest cluster.
+/// k-means over all keys, repeated at a fixed token interval: shows what an index that is always up
+/// to date would be worth. Every cluster is read and written for it. In between, a new token joins
+/// the nearest cluster.
 class Global final : public Grouping {
  public:
   Global(const GlobalSettings& settings, std::uint64_t seed) : settings_(settings), seed_(seed) {}
@@ -70,20 +70,20 @@ class Global final : public Grouping {
   GlobalSettings settings_;
   std::uint64_t seed_;
   std::int64_t taken_ = 0;        // decode steps
-  GroupId first_ = 0;             // of the latest clustering's groups
+  GroupId first_ = 0;             // first group of the latest clustering
   std::vector<float> centroids_;  // of those groups
 };
 
 const Registered<Grouping> kGlobal({
     .name = "global",
-    .help = "k-means clusters of all keys, made anew every so many tokens: an upper bound",
-    .source = "ours: what DynaKV 3's adaptive update is measured against",
+    .help = "k-means clusters of all keys, recomputed at a fixed token interval: an upper bound",
+    .source = "ours: the reference for DynaKV 3's adaptive update",
     .parameters = {metric_parameter("euclidean"),
                    integer_parameter("tokens_per_cluster", "tokens", 32, {1, 1e6},
-                                     "one cluster for so many tokens"),
+                                     "one cluster per this many tokens"),
                    integer_parameter(
                        "max_iterations", "iterations", 20, {1, 10000},
-                       "bound of Lloyd's iterations; it ends sooner when labels are stable"),
+                       "limit of Lloyd's iterations; it ends sooner when labels are stable"),
                    integer_parameter("period_tokens", "tokens", 64, {1, 1e6},
                                      "new tokens between two clusterings")},
     .make =

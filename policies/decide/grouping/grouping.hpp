@@ -10,16 +10,16 @@
 
 namespace kvreplay {
 
-/// Role: which tokens travel together. A grouping decides the events of its stream; it sees tokens
+/// Role: which tokens travel together. A grouping decides the events of its stream. It sees tokens
 /// in order, after the sinks and as they leave the recent window. `groups` applies each event as it
-/// is emitted; tokens of a group, or waiting in memory, may have been evicted between the calls.
+/// is emitted. Tokens of a group, or waiting in memory, may have been evicted between the calls.
 class Grouping {
  public:
   static constexpr std::string_view kRole = "grouping";
   static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
-    std::uint64_t seed = 0;  ///< of this stream alone
+    std::uint64_t seed = 0;  ///< for this stream only
   };
 
   virtual ~Grouping() = default;
@@ -28,8 +28,9 @@ class Grouping {
   virtual void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
                            EventSink& events) = 0;
 
-  /// One more token (begin of the decode step's update). `selected`: the groups that the step read,
-  /// so in memory, ascending and without repetition. Emits the events that place the token.
+  /// Takes one more token, at the beginning of the decode step's update. `selected` are the groups
+  /// that the step read, which are therefore in memory: ascending and without repetition. Emits the
+  /// events that place the token.
   virtual void take(const Entries& entries, Token token, std::span<const GroupId> selected,
                     const Groups& groups, EventSink& events) = 0;
 };

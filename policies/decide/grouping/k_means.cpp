@@ -11,7 +11,7 @@ enum class Update { kStatic, kLocal };
 
 struct KMeansSettings {
   kernels::Metric metric{};
-  std::int64_t clusters = 0;  ///< of the prompt; 0 = by tokens_per_cluster
+  std::int64_t clusters = 0;  ///< clusters of the prompt; 0 = by tokens_per_cluster
   std::int64_t tokens_per_cluster = 0;
   std::int64_t max_iterations = 0;
   Update update{};
@@ -19,7 +19,7 @@ struct KMeansSettings {
   std::int64_t window_clusters = 0;
 };
 
-/// Clusters of the prompt's keys. New tokens join the nearest of them, or wait in memory until a
+/// Clusters of the prompt's keys. New tokens join the nearest cluster, or wait in memory until a
 /// window of them is clustered by itself.
 class KMeans final : public Grouping {
  public:
@@ -43,7 +43,7 @@ class KMeans final : public Grouping {
   }
 
  private:
-  /// Static: the prompt's centroids stay as they are.
+  /// The static update: the prompt's centroids do not change.
   void append(const Entries& entries, Token token, EventSink& events) {
     const std::int32_t nearest =
         nearest_cluster(KeyRows(entries, {&token, 1}), centroids_, settings_.metric);
@@ -92,11 +92,11 @@ const Registered<Grouping> kKMeans({
     .parameters =
         {metric_parameter("cosine"),
          integer_parameter("tokens_per_cluster", "tokens", 80, {1, 1e6},
-                           "the prompt makes one cluster for so many tokens"),
+                           "one cluster of the prompt per this many tokens"),
          integer_parameter("clusters", "clusters", 0, {0, 1e6},
                            "clusters of the prompt; 0 = by tokens_per_cluster"),
          integer_parameter("max_iterations", "iterations", 20, {1, 10000},
-                           "bound of Lloyd's iterations; it ends sooner when labels are stable"),
+                           "limit of Lloyd's iterations; it ends sooner when labels are stable"),
          choice_parameter(
              "update", {"static", "local"}, "local",
              "static: a new token joins the nearest cluster of the prompt; local: each "
@@ -104,7 +104,7 @@ const Registered<Grouping> kKMeans({
          integer_parameter("window_tokens", "tokens", 320, {1, 1e6},
                            "local: new tokens that wait in memory for a clustering of their own"),
          integer_parameter("window_clusters", "clusters", 4, {1, 1e6},
-                           "local: clusters of such a window")},
+                           "local: clusters per such window")},
     .make =
         [](const Arguments& arguments, const Grouping::Context& context) {
           KMeansSettings settings;

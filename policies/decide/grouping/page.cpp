@@ -3,8 +3,8 @@
 namespace kvreplay {
 namespace {
 
-/// Groups of consecutive tokens. Tokens stay in memory until their group is complete; then it is
-/// created and takes no more.
+/// Groups of consecutive tokens. Tokens stay in memory until their group is complete; it is then
+/// created and takes no further tokens.
 class Page final : public Grouping {
  public:
   explicit Page(std::int64_t group_tokens) : group_tokens_(group_tokens) {}
@@ -53,7 +53,7 @@ const Registered<Grouping> kPage({
     .source = "Quest (Tang et al., 2024), section 3; KVSwap, rolling buffer",
     .parameters = {integer_parameter(
         "group_tokens", "tokens", 16, {1, 65536},
-        "tokens a group: 16 in Quest; 4 (NVMe) or 8 (eMMC) in KVSwap")},
+        "tokens per group: 16 in Quest; 4 (NVMe) or 8 (eMMC) in KVSwap")},
     .make =
         [](const Arguments& arguments, const Grouping::Context&) {
           return std::make_unique<Page>(arguments.integer("group_tokens"));

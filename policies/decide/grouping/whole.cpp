@@ -5,7 +5,7 @@
 namespace kvreplay {
 namespace {
 
-/// One group that grows for ever.
+/// One group that keeps growing.
 class Whole final : public Grouping {
  public:
   void take_prompt(const Entries&, Token begin, Token end, const Groups& groups,

@@ -15,7 +15,7 @@ std::string layer_path(std::int64_t layer) {
   return "/layer/" + std::string(layer < 10 ? "0" : "") + std::to_string(layer);
 }
 
-/// The one list of a stream's data sets: visit(name, vector) for each.
+/// The one list of a stream's data sets: calls visit(name, vector) for each.
 template <typename Log, typename Visit>
 void for_stream_data(Log& log, Visit&& visit) {
   visit("event_begin", log.event_begin);
@@ -96,7 +96,8 @@ std::vector<EntryFormat> formats_from(const std::string& text, const Place& plac
   return formats;
 }
 
-/// The begins of a ragged array: `items` + 1 of them, from 0 to the number of elements, rising.
+/// The begin indices of a ragged array: `items` + 1 of them, rising from 0 to the number of
+/// elements.
 void check_begins(const Hdf5File& file, const std::string& path,
                   const std::vector<std::int64_t>& begins, std::int64_t items,
                   std::size_t elements) {

@@ -11,8 +11,8 @@
 
 namespace kvreplay {
 
-/// Everything that one stream did (docs/access-log.md). Ragged arrays are flat with an array of
-/// begins: the elements of item i are [begin[i], begin[i + 1]).
+/// Everything that one stream did (docs/access-log.md). Ragged arrays are flat, with an array of
+/// begin indices: the elements of item i are [begin[i], begin[i + 1]).
 struct StreamLog {
   std::int64_t first_kv_head = 0;
   std::int64_t kv_heads = 1;
@@ -26,30 +26,31 @@ struct StreamLog {
   std::vector<std::int64_t> event_token_begin{0};  ///< [events + 1]
   std::vector<Token> event_tokens;
 
-  // The groups that each of the prompt's last queries would have asked for, had it met the groups
-  // as they are at the prompt's end; the last position is the prompt's last token. For co-retrieval
-  // counts; empty unless the system's window_queries asks for it.
+  // The groups that each of the prompt's last queries would have requested from the groups as they
+  // are at the prompt's end; the last position is the prompt's last token. Used for co-retrieval
+  // counts; empty unless the system sets window_queries.
   std::vector<std::int64_t> window_begin{0};  ///< [positions + 1]
   std::vector<GroupId> window_asked;
 
-  // The groups that each step asked for: the union over query heads, ascending.
+  // The groups that each step requested: the union over query heads, ascending.
   std::vector<std::int64_t> asked_begin{0};  ///< [steps + 1]
   std::vector<GroupId> asked;
 
-  // What each row picked: `rows` a step, one for each query head or one for all.
+  // What each row picked: `rows` rows per step, one for each query head or one for all.
   std::int64_t rows = 0;
   std::vector<std::int64_t> pick_begin{0};  ///< [steps * rows + 1]
   std::vector<GroupId> picked;
   std::vector<std::int32_t> last_tokens;  ///< [steps * rows], members of the last picked group
 
-  // What each query head attended to, itself included. The tokens only where they were asked for.
+  // The number of tokens that each query head attended to, itself included. The tokens are stored
+  // only where they were requested.
   std::vector<std::int32_t> attended_count;  ///< [steps * query_heads]
   std::vector<std::int64_t> attended_begin;  ///< [steps * query_heads + 1] or empty
   std::vector<Token> attended;
 
-  /// [steps], in memory outside groups, before the step.
+  /// [steps], tokens in memory outside groups, before the step.
   std::vector<std::int32_t> buffered_tokens;
-  /// [steps], in DRAM beside the entries: representatives, factors of low-rank keys.
+  /// [steps], bytes in DRAM beside the entries: representatives, factors of low-rank keys.
   std::vector<std::int64_t> held_bytes;
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
@@ -67,19 +68,19 @@ struct StreamLog {
   }
 };
 
-/// Fidelity to full attention, [steps * query_heads] each, query heads of the whole layer innermost
-/// (docs/metrics.md).
+/// Fidelity to full attention, [steps * query_heads] each; the query heads of the whole layer vary
+/// fastest (docs/metrics.md).
 struct Quality {
   std::vector<float> recall;
   std::vector<float> attention_mass;
-  /// Of the same number of tokens, chosen by the true logits.
+  /// For the same number of tokens, chosen by the true logits.
   std::vector<float> best_attention_mass;
   std::vector<float> output_error;
 };
 
 struct LayerLog {
   std::int64_t layer = 0;  ///< the model's layer number
-  bool dense = false;      ///< attended to whole: all tokens are kBuffered, and no group exists
+  bool dense = false;      ///< uses full attention: all tokens are kBuffered, and no group exists
   std::vector<StreamLog> streams;
   Quality quality;
 };
@@ -88,8 +89,8 @@ struct LayerLog {
 struct AccessLog {
   std::string trace_hash;
   std::string system;            ///< name
-  std::string decide_config;     ///< resolved stage-1 composition, JSON text
-  std::int64_t query_heads = 0;  ///< recorded shape
+  std::string decide_config;     ///< resolved stage-1 composition, as JSON text
+  std::int64_t query_heads = 0;  ///< as recorded
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t prompt_tokens = 0;
@@ -98,7 +99,7 @@ struct AccessLog {
   std::vector<LayerLog> layers;
 };
 
-/// Appears whole or not at all; the same log gives the same bytes.
+/// The file appears whole or not at all; the same log gives the same bytes.
 void write_access_log(const AccessLog& log, const std::string& file);
 [[nodiscard]] AccessLog read_access_log(const std::string& file);
 

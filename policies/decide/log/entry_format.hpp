@@ -6,14 +6,14 @@
 
 namespace kvreplay {
 
-/// How an entry's key and value are stored. Bytes follow from it for any shape, so that a plan can
-/// be made for another model than the recorded one.
+/// How an entry's key and value are stored. The format determines the bytes for any shape, so that
+/// a plan can be made for another model than the recorded one.
 struct EntryFormat {
   std::string name;
-  double bits_per_element = 16;       ///< codes, with scales that come once for so many elements
-  double overhead_bits_per_head = 0;  ///< scales that come once for a head's key and value
+  double bits_per_element = 16;       ///< codes, and scales shared by a fixed number of elements
+  double overhead_bits_per_head = 0;  ///< scales that occur once per head's key and value
 
-  /// Of one entry: key and value of `kv_heads` heads.
+  /// Bytes of one entry: key and value of `kv_heads` heads.
   [[nodiscard]] std::int64_t entry_bytes(std::int64_t kv_heads, std::int64_t head_dim) const {
     const double bits =
         static_cast<double>(kv_heads) *

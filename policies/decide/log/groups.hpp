@@ -8,23 +8,23 @@
 
 namespace kvreplay {
 
-/// A group's number within its stream: 0, 1, 2 ... in order of creation, never used again.
+/// A group's number within its stream: 0, 1, 2 ... in order of creation, never reused.
 using GroupId = std::int32_t;
 inline constexpr GroupId kNoGroup = -1;
 
-/// What happens to groups: the one language between grouping, scoring, retention, precision, the
-/// access log, layouts and caches.
+/// What happens to groups: the one language that grouping, scoring, retention, precision, the
+/// access log, layouts and caches share.
 enum class EventKind : std::uint8_t {
   kCreated,    ///< `tokens` become the members of the new `group` (its number is the next one)
   kAppended,   ///< `tokens` join `group`
   kSplit,      ///< `tokens`, members of `group`, leave it and become the new group `other`
-  kBuffered,   ///< `tokens` stay in memory, where they may be already; `group` is the one they
+  kBuffered,   ///< `tokens` stay in memory, where they may already be; `group` is the one they
                ///< wait for, or kNoGroup
   kSealed,     ///< `group` takes no more tokens
   kEvicted,    ///< `tokens` leave `group` (or memory, for kNoGroup) for good
   kDissolved,  ///< `group` ends; its tokens are in memory until an event of the same step takes
                ///< them
-  kLoaded,     ///< `group` is read although no query asked for it (a forced split, a re-clustering)
+  kLoaded,     ///< `group` is read although no query requested it (a forced split, a re-clustering)
   kReencoded,  ///< `tokens` are stored in format number `other` from now on
 };
 
@@ -35,7 +35,7 @@ struct GroupEvent {
   std::span<const Token> tokens{};
 };
 
-/// Takes events in order. A listener sees an event after Groups has applied it.
+/// Receives events in order. A listener sees an event after Groups has applied it.
 class EventSink {
  public:
   virtual void on_event(const GroupEvent& event) = 0;
@@ -44,39 +44,39 @@ class EventSink {
   ~EventSink() = default;
 };
 
-/// Which token is where: the state that a stream's events add up to. Every token seen is in exactly
-/// one group, in memory, or evicted; debug builds check each event against that.
+/// Tracks which token is where: the state that results from a stream's events. Every token seen is
+/// in exactly one group, in memory, or evicted; debug builds check each event against that.
 class Groups final : public EventSink {
  public:
   enum class Where : std::uint8_t { kUnseen, kGrouped, kBuffered, kEvicted };
 
   void on_event(const GroupEvent& event) override;
 
-  /// Groups ever created; ids run from 0 to count() - 1.
+  /// Number of groups ever created; ids run from 0 to count() - 1.
   [[nodiscard]] GroupId count() const { return static_cast<GroupId>(members_.size()); }
-  /// Has members. A dissolved or wholly evicted group has none.
+  /// Whether the group has members. A dissolved or wholly evicted group has none.
   [[nodiscard]] bool live(GroupId group) const { return !members(group).empty(); }
-  /// In the order in which they joined.
+  /// The members, in the order in which they joined.
   [[nodiscard]] const std::vector<Token>& members(GroupId group) const {
     return members_[static_cast<std::size_t>(group)];
   }
   /// Tokens in memory that belong to no group, ascending.
   [[nodiscard]] const std::vector<Token>& buffered() const { return buffered_; }
   [[nodiscard]] std::int64_t grouped_tokens() const { return grouped_tokens_; }
-  /// Groups that have members.
+  /// Number of groups that have members.
   [[nodiscard]] std::int64_t live_groups() const { return live_groups_; }
 
   [[nodiscard]] Where where(Token token) const {
     const auto index = static_cast<std::size_t>(token);
     return index < where_.size() ? where_[index] : Where::kUnseen;
   }
-  /// The groups that hold any of the tokens, ascending, each once.
+  /// The groups that hold any of the tokens: ascending, each once.
   [[nodiscard]] std::vector<GroupId> groups_of(std::span<const Token> tokens) const;
   /// The token's group, or kNoGroup.
   [[nodiscard]] GroupId group_of(Token token) const {
     return where(token) == Where::kGrouped ? group_of_[static_cast<std::size_t>(token)] : kNoGroup;
   }
-  /// Drops the evicted ones: for tokens that waited in memory for their group.
+  /// Drops the evicted tokens; used for tokens that waited in memory for their group.
   void erase_evicted(std::vector<Token>& tokens) const {
     std::erase_if(tokens, [&](Token token) { return where(token) == Where::kEvicted; });
   }

@@ -21,13 +21,13 @@ struct StreamShape {
   float softmax_scale = 0;  ///< usually 1 / sqrt(head_dim)
 
   [[nodiscard]] std::int64_t query_heads() const { return kv_heads * queries_per_kv_head; }
-  /// The KV head, counted within the stream, that a query head of the stream reads.
+  /// The KV head, numbered within the stream, that a query head of the stream reads.
   [[nodiscard]] std::int64_t kv_head_of(std::int64_t query_head) const {
     return query_head / queries_per_kv_head;
   }
 };
 
-/// What a stream holds: keys and values [kv_heads, tokens so far, head_dim]. Tokens beyond are the
+/// What a stream holds: keys and values, [kv_heads, tokens so far, head_dim]. Later tokens are the
 /// future and are not in the view.
 struct Entries {
   HalfTensor keys;
@@ -44,8 +44,8 @@ struct Entries {
 /// Queries of one position, [query heads, head_dim] row-major.
 using QueryRows = std::span<const float>;
 
-/// Queries of the prompt's last positions, [query heads, positions, head_dim]: what retention at
-/// prefill, co-retrieval counts and outlier rules may look at.
+/// Queries of the prompt's last positions, [query heads, positions, head_dim]. Retention at
+/// prefill, co-retrieval counts and outlier rules may read them.
 struct QueryWindow {
   HalfTensor queries;
   std::int64_t start = 0;  ///< position of the first; the last is the prompt's last token

@@ -3,7 +3,7 @@
 namespace kvreplay {
 namespace {
 
-/// Every entry as the trace holds it.
+/// Stores every entry as the trace holds it.
 class Fp16 final : public Precision {
  public:
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return {{"fp16", 16, 0}}; }
@@ -14,7 +14,7 @@ class Fp16 final : public Precision {
 const Registered<Precision> kFp16({
     .name = "fp16",
     .help = "every entry in half precision, as recorded",
-    .source = "the usual format of a key-value cache",
+    .source = "the usual format of a KV cache",
     .parameters = {},
     .make = [](const Arguments&, const Precision::Context&) { return std::make_unique<Fp16>(); },
 });

@@ -4,7 +4,7 @@
 namespace kvreplay {
 namespace {
 
-/// Key and value rows in FP8 E4M3, each with a scale of its own or with none.
+/// Key and value rows in FP8 E4M3, each with its own scale or with none.
 class Fp8 final : public Precision {
  public:
   Fp8(bool scaled, const Context& context) : scaled_(scaled), store_(context) {}
@@ -37,12 +37,13 @@ class Fp8 final : public Precision {
 
 const Registered<Precision> kFp8({
     .name = "fp8",
-    .help = "FP8 E4M3; by default a 4-byte scale for each KV head's key and for its value",
-    .source = "ARKV, FP8 cache: largest magnitude on 448; the scale a KV head is ours. DynaKV "
-              "evaluates FP8 entries of 2 x head_dim bytes: scale none",
+    .help = "FP8 E4M3; by default a 4-byte scale per KV head for the key and one for the value",
+    .source =
+        "ARKV, FP8 cache: largest magnitude maps to 448; one scale per KV head is ours. DynaKV "
+        "evaluates FP8 entries of 2 x head_dim bytes: scale none",
     .parameters = {choice_parameter(
         "scale", {"token", "none"}, "token",
-        "one scale a token, KV head and vector, or a plain conversion")},
+        "one scale per token, KV head and vector, or a plain conversion")},
     .make =
         [](const Arguments& arguments, const Precision::Context& context) {
           return std::make_unique<Fp8>(arguments.text("scale") == "token", context);

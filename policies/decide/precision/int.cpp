@@ -3,7 +3,7 @@
 namespace kvreplay {
 namespace {
 
-/// Every entry at one width, by token.
+/// Every entry at one width, quantised per token.
 class Int final : public Precision {
  public:
   Int(int bits, std::int64_t group, const Context& context)
@@ -33,7 +33,7 @@ class Int final : public Precision {
 
 const Registered<Precision> kInt({
     .name = "int",
-    .help = "integers of one width for keys and values, by token, over groups of channels",
+    .help = "integers of one width for keys and values, per token, over groups of channels",
     .source = "asymmetric minimum-maximum quantisation as in KIVI, section 2; static widths of "
               "Don't Waste Bits, whose quantiser is not stated: ours",
     .parameters = {integer_parameter("bits", "bits", 4, {2, 8}, "width of a code, packed"),

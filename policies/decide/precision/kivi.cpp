@@ -7,10 +7,10 @@
 namespace kvreplay {
 namespace {
 
-/// Keys by channel over groups of tokens, values by token over groups of channels. The newest keys
-/// (fewer than `residual`, quantised all at once when they reach it) and the newest `residual`
-/// values stay in half precision. A value is older than its key's residual when it is quantised, so
-/// three formats are enough.
+/// Keys are quantised per channel over groups of tokens, values per token over groups of channels.
+/// The newest keys (fewer than `residual`, quantised all at once when they reach it) and the newest
+/// `residual` values stay in half precision. A value is older than its key's residual when it is
+/// quantised, so three formats are enough.
 class Kivi final : public Precision {
  public:
   Kivi(int bits, std::int64_t group, std::int64_t residual, const Context& context)
@@ -67,8 +67,8 @@ class Kivi final : public Precision {
   int bits_;
   std::int64_t group_;
   std::int64_t residual_;
-  Token quantised_keys_ = 0;    // keys of tokens below are quantised
-  Token quantised_values_ = 0;  // and values; never more than keys
+  Token quantised_keys_ = 0;    // keys of earlier tokens are quantised
+  Token quantised_values_ = 0;  // the same for values; never more than keys
   DecodedStore store_;
 };
 
@@ -90,13 +90,13 @@ std::unique_ptr<Precision> make_kivi(const Arguments& arguments,
 
 const Registered<Precision> kKivi({
     .name = "kivi",
-    .help = "keys by channel over tokens, values by token over channels; the newest stay fp16",
+    .help = "keys per channel over tokens, values per token over channels; the newest stay fp16",
     .source = "KIVI (Liu et al., 2024), section 3; defaults of its published LongBench runs",
     .parameters = {integer_parameter("bits", "bits", 2, {2, 8}, "width of a code, packed"),
                    integer_parameter("group_size", "", 32, {1, 4096},
                                      "tokens of a key group and channels of a value group"),
                    integer_parameter("residual_tokens", "tokens", 128, {1, 65536},
-                                     "newest values kept in fp16; keys: fewer than so many")},
+                                     "newest values kept in fp16; fewer keys than this are kept")},
     .make = make_kivi,
 });
 

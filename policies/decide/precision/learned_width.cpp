@@ -6,7 +6,7 @@
 namespace kvreplay {
 namespace {
 
-/// Each token at the width that the trained controller gives it.
+/// Stores each token at the width that the trained controller chooses.
 class LearnedWidth final : public Precision {
  public:
   LearnedWidth(Controller controller, const Context& context)
@@ -32,7 +32,7 @@ class LearnedWidth final : public Precision {
   TokenWidths widths_;
 };
 
-/// A relative name is looked up beside the config that holds it.
+/// A relative file name is resolved beside the config that holds it.
 std::string beside_config(const std::string& file, const Place& place) {
   return (std::filesystem::path(place.file).parent_path() / file).string();
 }
@@ -52,7 +52,8 @@ std::unique_ptr<Precision> make_learned(const Arguments& arguments,
 
 const Registered<Precision> kController({
     .name = "controller",
-    .help = "2, 4, 8 or 16 bits a token, as a trained controller says from the token's features",
+    .help =
+        "2, 4, 8 or 16 bits per token, chosen by a trained controller from the token's features",
     .source = "Don't Waste Bits, Eq. 14-28; labels, costs and the quantiser are not stated: ours",
     .parameters = {text_parameter("file", std::nullopt,
                                   "the controller (JSON), relative to the config that names it")},

@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-/// The format of entries stored whole; format 0, in which tokens begin, has the value alone.
+/// The format of entries stored whole; tokens begin in format 0, which stores the value alone.
 constexpr std::int32_t kWhole = 1;
 
 struct LowRankSettings {
@@ -20,8 +20,8 @@ struct LowRankSettings {
   std::optional<RotaryEmbedding> rope;  ///< undone before keys are factorised; none: as they are
 };
 
-/// The prompt's keys of all KV heads of the layer, side by side, as the product of two factors of a
-/// small rank, which stay in memory: of a grouped token of the prompt only the value is stored, and
+/// The prompt's keys of all KV heads of the layer, side by side, as the product of two factors of
+/// low rank, which stay in memory. For a grouped token of the prompt, only the value is stored and
 /// its key is rebuilt. All other entries are stored whole.
 class LowRankKeys final : public Precision {
  public:
@@ -29,13 +29,13 @@ class LowRankKeys final : public Precision {
       : settings_(std::move(settings)), shape_(context.shape), store_(context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
-    // 16 bits for each element of the value alone are 8 for each of key and value.
+    // 16 bits per element of the value alone are 8 per element of key and value.
     return {{"value fp16, key rebuilt", 8, 0}, {"fp16", 16, 0}};
   }
 
   void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
     store_.put(exact, begin, end);
-    if (begin == 0) return;  // the prompt: see after_prompt
+    if (begin == 0) return;  // the prompt is handled in after_prompt
     for (Token token = begin; token < end; ++token) reencode({&token, 1}, events);
   }
 
@@ -79,7 +79,7 @@ class LowRankKeys final : public Precision {
     events.on_event({EventKind::kReencoded, kNoGroup, kWhole, tokens});
   }
 
-  /// A token's keys of all heads, as they are factorised.
+  /// A token's keys of all heads, in the form that is factorised.
   void load(const HalfTensor& keys, Token token, std::span<float> flat) const {
     for (std::int64_t head = 0; head < keys.heads; ++head) {
       const auto dim = static_cast<std::size_t>(keys.dim);
@@ -89,7 +89,8 @@ class LowRankKeys final : public Precision {
     }
   }
 
-  /// Projects the keys of all heads onto the basis, and stores what this stream's heads get back.
+  /// Projects the keys of all heads onto the basis, and stores the reconstructed keys of this
+  /// stream's heads.
   void rebuild(std::span<const float> flat, const std::vector<float>& basis, Token token) {
     const std::int64_t width = std::ssize(flat);
     std::vector<float> factors(static_cast<std::size_t>(rank_));
@@ -117,16 +118,17 @@ class LowRankKeys final : public Precision {
 
 const Registered<Precision> kLowRankKeys({
     .name = "low_rank_keys",
-    .help = "the prompt's grouped keys rebuilt from factors in memory: only values are fetched",
+    .help = "the prompt's grouped keys are rebuilt from factors in memory; only values are fetched",
     .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
     .parameters =
         {integer_parameter("rank", "", 0, {0, 65536},
-                           "of the keys of all KV heads jointly; 0 = by rank_share"),
+                           "rank of the keys of all KV heads jointly; 0 = by rank_share"),
          real_parameter("rank_share", "", 0.15625, {0, 1},
                         "rank as a share of kv_heads * head_dim: 160 of 1024 in ShadowKV"),
-         choice_parameter("keys", {"pre_rope", "post_rope"}, "pre_rope",
-                          "what is factorised; pre_rope needs a plain RoPE, which is undone and "
-                          "done again")},
+         choice_parameter(
+             "keys", {"pre_rope", "post_rope"}, "pre_rope",
+             "which keys are factorised; pre_rope needs a plain RoPE, which is undone and "
+             "reapplied")},
     .make =
         [](const Arguments& arguments, const Precision::Context& context) {
           const bool before_rope = arguments.text("keys") == "pre_rope";

@@ -16,7 +16,7 @@ namespace kvreplay {
 
 class TokenFeatureSource;
 
-/// Role: at what precision an entry is stored, and what its decoded vectors are. Quality is always
+/// Role: the precision at which an entry is stored, and its decoded vectors. Quality is always
 /// measured on the decoded vectors.
 class Precision {
  public:
@@ -38,16 +38,17 @@ class Precision {
   virtual void take(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
   virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
                         const Entries& /*exact*/) {}
-  /// Once the prompt's tokens are placed. `layer`: the prompt's entries of all KV heads of the
-  /// stream's layer, for what is stored of the heads jointly. Emits as take() does.
+  /// Called once the prompt's tokens are placed. `layer`: the prompt's entries of all KV heads of
+  /// the stream's layer, for data that is stored for the heads jointly. Emits events as take()
+  /// does.
   virtual void after_prompt(const Entries& /*layer*/, const Groups& /*groups*/,
                             EventSink& /*events*/) {}
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
-  /// Whether kReencoded events of others change what is stored (on_event).
+  /// Whether kReencoded events of other parts change what is stored (on_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
-  /// What attention reads: `exact` as it comes back from storage, the same shape. Tokens that were
-  /// not taken yet (the step's own) are exact. Valid until the next call of any method.
+  /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that
+  /// have not been taken yet (the step's own) are exact. Valid until the next call of any method.
   [[nodiscard]] virtual Entries decoded(const Entries& exact) = 0;
 };
 

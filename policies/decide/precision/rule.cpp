@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kEntropy = 0;
 
-/// Wider the less certain the model was: thresholds on the entropy, set at shares of the prompt's
-/// tokens and fixed from then on.
+/// The less certain the model was, the wider the token: thresholds on the entropy, set at shares of
+/// the prompt's tokens and fixed from then on.
 class Rule final : public Precision {
  public:
   Rule(std::array<double, kFullWidth> shares, std::int64_t group, const Context& context)
@@ -67,8 +67,8 @@ std::unique_ptr<Precision> make_rule(const Arguments& arguments,
 
 const Registered<Precision> kRule({
     .name = "rule",
-    .help = "2, 4, 8 or 16 bits a token by thresholds on the next token's entropy",
-    .source = "Don't Waste Bits compares with a rule that it does not state; quartiles: ours",
+    .help = "2, 4, 8 or 16 bits per token, by thresholds on the next token's entropy",
+    .source = "Don't Waste Bits compares with a rule that it does not state; quartiles are ours",
     .parameters = {real_parameter("share_up_to_2_bits", "", 0.25, {0, 1},
                                   "share of the prompt's tokens, least entropy first, at 2 bits"),
                    real_parameter("share_up_to_4_bits", "", 0.5, {0, 1}, "share at 2 or 4 bits"),

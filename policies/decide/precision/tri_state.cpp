@@ -4,8 +4,8 @@
 namespace kvreplay {
 namespace {
 
-/// Entries in half precision or in FP8, as kReencoded events say. (The third state is eviction.) A
-/// token that returns to half precision keeps its decoded value: what was lost stays lost.
+/// Entries in half precision or FP8, as kReencoded events say. (The third state is eviction.) A
+/// token that returns to half precision keeps its decoded value: lost precision stays lost.
 class TriState final : public Precision {
  public:
   explicit TriState(const Context& context) : store_(context) {}
@@ -42,8 +42,8 @@ class TriState final : public Precision {
 
 const Registered<Precision> kTriState({
     .name = "tri_state",
-    .help = "fp16 or FP8 E4M3 with a 4-byte scale, a token, as the retention part decides",
-    .source = "ARKV, FP8 cache; the scale a KV head (not a cache slot) is ours",
+    .help = "fp16, or FP8 E4M3 with a 4-byte scale, per token as the retention part decides",
+    .source = "ARKV, FP8 cache; one scale per KV head (not per cache slot) is ours",
     .parameters = {},
     .make = [](const Arguments&,
                const Precision::Context& context) { return std::make_unique<TriState>(context); },

@@ -5,8 +5,9 @@ namespace {
 
 const Registered<Retention> kAll({
     .name = "all",
-    .help = "nothing leaves: every entry stays in memory or on flash",
-    .source = "FlexGen, Quest, ClusterKV, KVSwap: what is not selected may be selected later",
+    .help = "no eviction: every entry stays in memory or on flash",
+    .source =
+        "FlexGen, Quest, ClusterKV, KVSwap: an entry that is not selected may be selected later",
     .parameters = {},
     .make = [](const Arguments&,
                const Retention::Context&) { return std::make_unique<Retention>(); },

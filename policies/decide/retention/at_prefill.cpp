@@ -14,8 +14,8 @@ struct AtPrefillOptions {
   Pool pool = Pool::kMean;
 };
 
-/// Once, when the prompt is done: keeps the tokens that its last queries attend to, and these
-/// queries' own tokens.
+/// Acts once, when the prompt is done: keeps the tokens that the prompt's last queries attend to,
+/// and these queries' own tokens.
 class AtPrefill final : public Retention {
  public:
   AtPrefill(const AtPrefillOptions& options, const Context& context)
@@ -62,17 +62,19 @@ std::unique_ptr<Retention> make_at_prefill(const Arguments& arguments,
 
 const Registered<Retention> kAtPrefill({
     .name = "at_prefill",
-    .help = "after the prompt, what its last queries attend to stays; nothing leaves later",
-    .source = "SnapKV (Li et al., 2024), algorithm 1 and its released code. Ours: one choice a KV "
-              "head, by the sum over its query heads; the code keeps one a query head",
-    .parameters = {integer_parameter("capacity_tokens", "tokens", 2048, {2, 1e9},
-                                     "tokens of the prompt that stay, the window included"),
-                   integer_parameter("window_tokens", "tokens", 32, {1, 1e9},
-                                     "the prompt's last queries, which choose, and stay"),
-                   integer_parameter("pool_tokens", "tokens", 5, {1, 1001},
-                                     "neighbours that a score is pooled over: 5, or 7 with the "
-                                     "maximum for LongBench"),
-                   choice_parameter("pool", {"mean", "maximum"}, "mean", "how it is pooled")},
+    .help = "after the prompt, keeps the tokens that its last queries attend to; no later eviction",
+    .source =
+        "SnapKV (Li et al., 2024), algorithm 1 and its released code. Ours: one choice per KV "
+        "head, by the sum over its query heads; the code keeps one per query head",
+    .parameters =
+        {integer_parameter("capacity_tokens", "tokens", 2048, {2, 1e9},
+                           "tokens of the prompt that stay, including the window"),
+         integer_parameter("window_tokens", "tokens", 32, {1, 1e9},
+                           "the prompt's last queries: they choose, and their tokens stay"),
+         integer_parameter("pool_tokens", "tokens", 5, {1, 1001},
+                           "neighbours that a score is pooled over: 5, or 7 with the "
+                           "maximum for LongBench"),
+         choice_parameter("pool", {"mean", "maximum"}, "mean", "how the score is pooled")},
     .make = make_at_prefill,
 });
 

@@ -7,8 +7,8 @@
 namespace kvreplay {
 namespace {
 
-/// Keeps the tokens with the most attention so far, summed over queries and never decayed, and the
-/// last ones. The score of a stream is the mean over its query heads.
+/// Keeps the last tokens and those with the most attention so far, summed over queries and never
+/// decayed. A stream's score is the mean over its query heads.
 class HeavyHitters final : public Retention {
  public:
   HeavyHitters(double heavy_share, double recent_share, const Context& context)
@@ -61,7 +61,7 @@ class HeavyHitters final : public Retention {
 
 const Registered<Retention> kHeavyHitters({
     .name = "heavy_hitters",
-    .help = "the tokens with the most accumulated attention and the last ones stay",
+    .help = "keeps the tokens with the most accumulated attention, and the last ones",
     .source =
         "H2O (Zhang et al., 2023), section 4, and its simulated version's budgets. Ours: the "
         "prompt's sums begin at its first recorded query; query heads of a group are averaged",

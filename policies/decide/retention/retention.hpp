@@ -10,7 +10,7 @@
 
 namespace kvreplay {
 
-/// Role: what leaves for good. It evicts tokens from their groups or from memory.
+/// Role: which tokens leave for good. It evicts tokens from their groups or from memory.
 class Retention {
  public:
   static constexpr std::string_view kRole = "retention";
@@ -19,28 +19,29 @@ class Retention {
   struct Context {
     StreamShape shape;
     std::int64_t prompt_tokens = 0;
-    double layer_ratio = 1;  ///< this layer's layer_score() over the largest of all layers
+    double layer_ratio = 1;  ///< this layer's layer_score() divided by the largest of all layers
   };
 
   virtual ~Retention() = default;
 
-  /// What a query head's attention gave: weights of `tokens` (ascending), for the prompt's last
-  /// queries before after_prompt and once a step before after_step.
+  /// The result of a query head's attention: the weights of `tokens` (ascending). Called for the
+  /// prompt's last queries before after_prompt, and once per step before after_step.
   virtual void on_attention(std::int64_t /*query_head*/, Token /*position*/,
                             std::span<const Token> /*tokens*/, std::span<const float> /*weights*/) {
   }
-  /// Once the prompt's tokens are placed, and after each step's token is. Emits kEvicted.
+  /// Called once the prompt's tokens are placed, and after each step's token is. Emits kEvicted.
   virtual void after_prompt(const Groups& /*groups*/, EventSink& /*events*/) {}
   virtual void after_step(Token /*token*/, const Groups& /*groups*/, EventSink& /*events*/) {}
-  /// Whether on_attention is wanted; the prompt's window costs a pass over its keys.
+  /// Whether the part needs on_attention; the prompt's window costs a pass over its keys.
   [[nodiscard]] virtual bool needs_attention() const { return false; }
 
-  /// Whether the part shares a budget out among the layers. Then it is first made once a layer for
-  /// all of the layer's KV heads jointly, given the prompt's on_attention calls alone, and asked
-  /// for layer_score(); the parts that work are made with the layer_ratio that follows.
+  /// Whether the part divides a budget among the layers. If so, it is first constructed once per
+  /// layer for all of the layer's KV heads jointly, given only the prompt's on_attention calls, and
+  /// queried for layer_score(); the parts that do the work are constructed with the resulting
+  /// layer_ratio.
   [[nodiscard]] virtual bool compares_layers() const { return false; }
   [[nodiscard]] virtual double layer_score() const { return 0; }
-  /// Whether the part emits kReencoded, between formats 0 and 1: then the precision part must
+  /// Whether the part emits kReencoded, between formats 0 and 1; the precision part must then
   /// accept it.
   [[nodiscard]] virtual bool reencodes() const { return false; }
 };

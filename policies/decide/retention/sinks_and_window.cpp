@@ -40,7 +40,7 @@ class SinksAndWindow final : public Retention {
 
 const Registered<Retention> kSinksAndWindow({
     .name = "sinks_and_window",
-    .help = "the first and the last tokens stay",
+    .help = "keeps the first and the last tokens",
     .source = "StreamingLLM (Xiao et al., 2024), section 3.2 and table 1 (4 + 1020)",
     .parameters = {integer_parameter("sink_tokens", "tokens", 4, {0, 1e9}, "first tokens kept"),
                    integer_parameter("window_tokens", "tokens", 1020, {1, 1e9},

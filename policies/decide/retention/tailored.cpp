@@ -26,8 +26,9 @@ struct TailoredOptions {
 };
 
 /// ARKV: whenever a stream holds more than its budget, its tokens are ranked by the newest
-/// attention; the best stay in half precision, the next ones in FP8, the rest leaves. How many stay
-/// in half precision depends on the layer's share of the largest layer score.
+/// attention. The best stay in half precision, the next are stored in FP8, and the rest are
+/// evicted. How many stay in half precision depends on the ratio of the layer's score to the
+/// largest layer score.
 class Tailored final : public Retention {
  public:
   Tailored(const TailoredOptions& options, const Context& context)
@@ -103,7 +104,7 @@ class Tailored final : public Retention {
         share, 0, std::clamp<std::int64_t>(prompt_tokens_ - options_.window, 0, room));
   }
 
-  /// Of the `keep` tokens that stay beside the window, how many stay in half precision.
+  /// How many of the `keep` tokens that stay beside the window stay in half precision.
   [[nodiscard]] std::int64_t originals(std::int64_t keep) const {
     if (options_.mode == Mode::kOriginal) return keep;
     if (options_.mode == Mode::kQuantised) return 0;
@@ -141,7 +142,7 @@ class Tailored final : public Retention {
         groups, events);
   }
 
-  /// Says what changes: formats 1 (FP8) and 0 (half precision).
+  /// Emits the format changes: formats 1 (FP8) and 0 (half precision).
   void encode(std::vector<Token> quantised, std::vector<Token> original, EventSink& events) {
     const auto flip = [&](std::vector<Token>& tokens, bool to) {
       std::erase_if(tokens,
@@ -188,14 +189,15 @@ std::unique_ptr<Retention> make_tailored(const Arguments& arguments,
 
 const Registered<Retention> kTailored({
     .name = "tailored",
-    .help = "above the budget: the best tokens stay as they are, the next in FP8, the rest leaves",
+    .help =
+        "above the budget, the best tokens stay as they are, the next go to FP8, the rest leave",
     .source = "ARKV, Eq. 2-10, and its released code (hyper-parameters, modes, pooling)",
     .parameters =
         {choice_parameter("mode", {"tailored", "original", "quantised", "window"}, "tailored",
                           "ARKV, or its baselines: all kept tokens in fp16, in FP8, or the window "
                           "alone"),
          integer_parameter("budget_tokens", "tokens", 1024, {2, 1e9},
-                           "tokens a KV head may hold; 512, 1024 and 2048 in the paper"),
+                           "tokens that a KV head may hold; 512, 1024 and 2048 in the paper"),
          integer_parameter("window_tokens", "tokens", 32, {1, 1e9},
                            "last tokens, which stay in fp16"),
          real_parameter("keep_share", "", 0.75, {0, 1},
@@ -211,7 +213,7 @@ const Registered<Retention> kTailored({
          integer_parameter("pool_tokens", "tokens", 5, {1, 1001},
                            "neighbours that a token's score is averaged over"),
          flag_parameter("subtract_window_twice", false,
-                        "take the window off the fp16 budget again at each tailoring, as the "
+                        "subtract the window from the fp16 budget again at each tailoring, as the "
                         "released code does")},
     .make = make_tailored,
 });

@@ -6,7 +6,7 @@
 namespace kvreplay {
 namespace {
 
-/// Every group scores the same: for systems that choose nothing.
+/// Gives every group the same score: for systems that select nothing.
 class All final : public Scoring {
  public:
   void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
@@ -28,8 +28,8 @@ class All final : public Scoring {
 
 const Registered<Scoring> kAll({
     .name = "all",
-    .help = "all groups alike, at no cost",
-    .source = "FlexGen and in-memory attention: nothing is chosen",
+    .help = "the same score for all groups, at no cost",
+    .source = "FlexGen and in-memory attention, which select nothing",
     .parameters = {},
     .make = [](const Arguments&, const Scoring::Context&) { return std::make_unique<All>(); },
 });

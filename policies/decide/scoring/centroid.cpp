@@ -6,7 +6,7 @@
 namespace kvreplay {
 namespace {
 
-/// The representative is the plain mean of a group's keys; the score is q . mean. Sums are kept, in
+/// The representative is the plain mean of a group's keys; the score is q . mean. Sums are kept in
 /// double precision, so that an entry that joins or leaves costs O(head_dim) and leaves no drift.
 class Centroid final : public Scoring {
  public:

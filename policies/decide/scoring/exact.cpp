@@ -4,8 +4,8 @@
 namespace kvreplay {
 namespace {
 
-/// The true logits q . k of every token. An upper bound for scoring, and 'exact keys in place of
-/// low rank': all keys are in memory.
+/// The true logits q . k of every token: an upper bound for scoring, and 'exact keys in place of
+/// low rank'. All keys are in memory.
 class Exact final : public Scoring {
  public:
   Exact(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
@@ -38,7 +38,7 @@ class Exact final : public Scoring {
 
 const Registered<Scoring> kExact({
     .name = "exact",
-    .help = "true logits of every token; a group scores what its best token does",
+    .help = "true logits of every token; a group scores as its best token",
     .source = "ours: the bound that every other scoring approaches",
     .parameters = {head_rule_parameter("per_query_head")},
     .make =

@@ -8,9 +8,9 @@
 namespace kvreplay {
 namespace {
 
-/// A token's keys of all heads, side by side, times the adapter A [kv_heads * head_dim, rank]: the
-/// compressed key. A query head is projected with the rows of A that belong to its KV head, so that
-/// its dot product with a compressed key approximates the logit.
+/// A token's keys of all heads, side by side, times the adapter A [kv_heads * head_dim, rank] give
+/// the compressed key. A query head is projected with the rows of A that belong to its KV head, so
+/// that its dot product with a compressed key approximates the logit.
 class LowRank final : public Scoring {
  public:
   LowRank(HeadRule rule, const StreamShape& shape, std::int64_t rank, const Adapter& adapter)
@@ -19,7 +19,7 @@ class LowRank final : public Scoring {
         aggregate_(rule, shape),
         flat_(static_cast<std::size_t>(shape.kv_heads * shape.head_dim)),
         queries_(static_cast<std::size_t>(shape.query_heads() * rank)) {
-    // Transposed, [rank, kv_heads * head_dim]: both projections become dot products.
+    // Transposed, [rank, kv_heads * head_dim], so that both projections become dot products.
     const std::int64_t columns = adapter.shape[1];
     for (std::int64_t r = 0; r < rank; ++r) {
       for (std::int64_t i = 0; i < std::ssize(flat_); ++i) {
@@ -74,7 +74,7 @@ class LowRank final : public Scoring {
   std::int64_t rank_;
   Aggregate aggregate_;
   std::vector<float> basis_;       // [rank, kv_heads * head_dim]
-  std::vector<float> compressed_;  // [tokens, rank]; rows of tokens outside groups mean nothing
+  std::vector<float> compressed_;  // [tokens, rank]; rows of tokens outside groups are meaningless
   std::vector<float> flat_;
   std::vector<float> queries_;  // [query heads, rank]
   ScoreCost cost_;
@@ -89,7 +89,7 @@ std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context
   const Adapter adapter = context.adapters->adapter(context.shape.layer, "joint_lowrank");
   if (adapter.shape.size() != 2 || adapter.shape[0] != width) {
     throw UserError(arguments.place("part"),
-                    "the stream has " + std::to_string(width) + " key elements a token, " +
+                    "the stream has " + std::to_string(width) + " key elements per token, " +
                         "the adapter another number",
                     "stream.heads = layer: the adapter joins all KV heads of a layer");
   }

@@ -8,7 +8,7 @@
 namespace kvreplay {
 namespace {
 
-/// Bounds of a group's keys in each dimension; the score is the largest q . k that a key within the
+/// Bounds of a group's keys in each dimension. The score is the largest q . k that a key within the
 /// bounds can have: sum_d max(q_d max_d, q_d min_d).
 class MinMax final : public Scoring {
  public:
@@ -28,7 +28,7 @@ class MinMax final : public Scoring {
         widen(event.group, event.tokens, entries);
         break;
       case EventKind::kAppended:
-        // A group that lost all its members starts afresh.
+        // A group that lost all its members starts with empty bounds.
         if (groups.members(event.group).size() == event.tokens.size()) clear(event.group);
         widen(event.group, event.tokens, entries);
         break;
@@ -85,7 +85,7 @@ class MinMax final : public Scoring {
     }
   }
 
-  /// Bounds cannot be narrowed by what left: they are taken from what stayed.
+  /// Departing tokens cannot narrow the bounds: they are recomputed from the tokens that stayed.
   void rebuild(GroupId group, const Groups& groups, const Entries& entries) {
     clear(group);
     widen(group, groups.members(group), entries);

@@ -14,11 +14,11 @@ namespace {
 struct PartialSettings {
   double ratio = 0;
   bool columns_of_keys_too = false;
-  std::optional<Adapter> skew;  ///< none: made from the prompt's queries
+  std::optional<Adapter> skew;  ///< none: computed from the prompt's queries
 };
 
-/// Queries and keys are turned by an orthogonal matrix that gathers what matters into few columns
-/// (the skew); of those, the columns that the prompt's queries use most stand for the whole.
+/// Queries and keys are rotated by an orthogonal matrix (the skew) that gathers what matters into
+/// few columns. Of those, the columns that the prompt's queries use most represent the whole.
 class Partial final : public ProjectedKeys {
  public:
   Partial(HeadRule rule, const StreamShape& shape, PartialSettings settings)
@@ -52,7 +52,7 @@ class Partial final : public ProjectedKeys {
   }
 
  private:
-  /// The skew matrix's columns, as rows.
+  /// The columns of the skew matrix, as rows.
   [[nodiscard]] std::vector<float> skew_rows(std::int64_t kv, const QueryWindow& window) const {
     const std::int64_t dim = shape().head_dim;
     if (settings_.skew) {
@@ -67,7 +67,7 @@ class Partial final : public ProjectedKeys {
     return queries.leading(dim);
   }
 
-  /// Of the skewed rows of all heads given, the columns with the largest sums of absolute values;
+  /// The columns with the largest sums of absolute values over the skewed rows of all given heads;
   /// ascending.
   [[nodiscard]] std::vector<std::int32_t> top_columns(const std::vector<float>& skew,
                                                       const HalfTensor& rows) const {
@@ -99,9 +99,10 @@ const Registered<Scoring> kPartial({
     .parameters =
         {head_rule_parameter("per_query_head"),
          real_parameter("ratio", "", 0.2, {0, 1}, "columns kept, as a share of the head's"),
-         choice_parameter("columns_of", {"queries", "queries_and_keys"}, "queries",
-                          "whose largest columns are kept: the queries', or the union of theirs "
-                          "and the keys'"),
+         choice_parameter(
+             "columns_of", {"queries", "queries_and_keys"}, "queries",
+             "whose largest columns are kept: those of the queries, or the union of theirs "
+             "and those of the keys"),
          choice_parameter("skew", {"adapter", "prompt"}, "prompt",
                           "where the skew comes from: another text (/adapter/NN/head_skew), or, "
                           "ours, the prompt's own last queries")},

@@ -15,8 +15,8 @@ struct Quantiser {
 };
 
 /// Keys as codes: each of a few sub-spaces of the head's dimensions has centroids of the prompt's
-/// keys, and a key is the numbers of its nearest ones. A logit is the sum of the query's products
-/// with those centroids, looked up. The centroids stay as they are while tokens come.
+/// keys, and a key is represented by the numbers of its nearest ones. A logit is the sum of the
+/// query's products with those centroids, looked up. The centroids do not change as tokens arrive.
 class ProductQuantisation final : public Scoring {
  public:
   ProductQuantisation(HeadRule rule, const Quantiser& quantiser, const Context& context)
@@ -83,7 +83,7 @@ class ProductQuantisation final : public Scoring {
   [[nodiscard]] ScoreCost cost() const override { return cost_; }
 
  private:
-  /// Of one KV head and sub-space.
+  /// The codebook of one KV head and sub-space.
   struct Book {
     std::vector<float> centroids;     // [centroids, dim_]
     std::vector<std::uint8_t> codes;  // [tokens]
@@ -108,7 +108,7 @@ class ProductQuantisation final : public Scoring {
     return rows;
   }
 
-  /// Codes of the tokens that have none yet.
+  /// Encodes the tokens that have no codes yet.
   void encode(std::size_t b, const Entries& entries) {
     Book& book = books_[b];
     const auto begin = std::ssize(book.codes);
@@ -123,7 +123,7 @@ class ProductQuantisation final : public Scoring {
 
   StreamShape shape_;
   Quantiser quantiser_;
-  std::int64_t dim_;  // of a sub-space
+  std::int64_t dim_;  // dimensions per sub-space
   std::uint64_t seed_;
   std::int64_t sink_tokens_;
   Aggregate aggregate_;
@@ -145,7 +145,7 @@ std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context
 
 const Registered<Scoring> kProductQuantisation({
     .name = "product_quantisation",
-    .help = "logits looked up by the codes of a key's sub-spaces; codebooks are of the prompt",
+    .help = "logits looked up by the codes of a key's sub-spaces; the prompt gives the codebooks",
     .source = "PQCache (Zhang et al., SIGMOD 2025), section 3, and its released code; the fixed "
               "number of iterations is ours",
     .parameters = {head_rule_parameter("sum_softmax"),
@@ -153,10 +153,10 @@ const Registered<Scoring> kProductQuantisation({
                                      "parts into which a head's dimensions "
                                      "are cut"),
                    integer_parameter("code_bits", "bits", 6, {1, 8},
-                                     "of a code: 2 to the power of it centroids a sub-space"),
+                                     "width of a code: 2^code_bits centroids per sub-space"),
                    integer_parameter(
                        "max_iterations", "iterations", 25, {1, 10000},
-                       "bound of Lloyd's iterations; PQCache does 3 to 300, as many as its "
+                       "limit of Lloyd's iterations; PQCache does 3 to 300, as many as its "
                        "prefill hides")},
     .make = make,
 });

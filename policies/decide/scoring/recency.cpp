@@ -5,7 +5,7 @@
 namespace kvreplay {
 namespace {
 
-/// A group scores the position of its latest member: what needs no representative at all.
+/// A group's score is the position of its latest member, which needs no representative.
 class Recency final : public Scoring {
  public:
   explicit Recency(const StreamShape& shape)
@@ -36,7 +36,7 @@ class Recency final : public Scoring {
 const Registered<Scoring> kRecency({
     .name = "recency",
     .help = "the latest groups, whatever the query",
-    .source = "ours: the baseline that needs no index; StreamingLLM's window, without evicting",
+    .source = "ours: the baseline that needs no index; StreamingLLM's window without eviction",
     .parameters = {},
     .make =
         [](const Arguments&, const Scoring::Context& context) {

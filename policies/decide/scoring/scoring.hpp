@@ -12,9 +12,9 @@
 
 namespace kvreplay {
 
-/// One score a row and group: [rows, groups], row-major. A row stands for one query head of the
+/// One score per row and group: [rows, groups], row-major. A row stands for one query head of the
 /// stream (rows == query heads) or for all of them (rows == 1). Groups without members have
-/// -infinity. Scores order groups within a row; their scale means nothing beyond the part.
+/// -infinity. Scores order groups within a row; their scale has no meaning outside the part.
 struct Scores {
   std::int64_t rows = 0;
   std::int64_t groups = 0;
@@ -27,23 +27,24 @@ struct Scores {
 
 /// What one step's scoring costs, at the stream's own shape.
 struct ScoreCost {
-  /// Representatives in DRAM, at 2 bytes an element unless the part says otherwise.
+  /// Representatives in DRAM, at 2 bytes per element unless the part says otherwise.
   std::int64_t held_bytes = 0;
-  std::int64_t read_bytes = 0;  ///< read from DRAM to score once
+  std::int64_t read_bytes = 0;  ///< read from DRAM per scoring
   std::int64_t flops = 0;
 };
 
 /// Where a part finds its adapter (low-rank, PCA or skew matrix) for the stream's layer.
 class AdapterSource {
  public:
-  /// The named adapter of the layer; a UserError that says how to make one when there is none.
+  /// The named adapter of the layer; when it is missing, throws a UserError that says how to make
+  /// one.
   [[nodiscard]] virtual Adapter adapter(std::int64_t layer, const std::string& name) const = 0;
 
  protected:
   ~AdapterSource() = default;
 };
 
-/// Role: what matters to this query. A scoring part listens to events and keeps its own
+/// Role: which groups matter to this query. A scoring part listens to events and keeps its own
 /// representatives, so any scoring can follow any grouping.
 class Scoring {
  public:
@@ -51,15 +52,15 @@ class Scoring {
   static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
-    const AdapterSource* adapters = nullptr;  ///< null where none are to be had
+    const AdapterSource* adapters = nullptr;  ///< null where none are available
     std::uint64_t seed = 0;
     std::int64_t sink_tokens = 0;  ///< first tokens, which are never in groups
   };
 
   virtual ~Scoring() = default;
 
-  /// The prompt's entries and its last queries, before any event: for what is made of the prompt as
-  /// a whole (codebooks, a choice of columns).
+  /// The prompt's entries and its last queries, before any event: for data computed from the prompt
+  /// as a whole (codebooks, a choice of columns).
   virtual void on_prompt(const Entries& /*entries*/, const QueryWindow& /*window*/) {}
 
   /// `groups` has already applied the event; `entries` reaches at least to the event's tokens.
@@ -70,15 +71,16 @@ class Scoring {
   [[nodiscard]] virtual Scores score(QueryRows queries, const Groups& groups,
                                      const Entries& entries) = 0;
 
-  /// Of the most recent score().
+  /// For the most recent score().
   [[nodiscard]] virtual ScoreCost cost() const = 0;
 
-  /// What a query head's attention gave: weights of `tokens` (ascending), for each of the prompt's
-  /// last queries once its tokens are placed, and for each step before its token is.
+  /// The result of a query head's attention: the weights of `tokens` (ascending). Called for each
+  /// of the prompt's last queries once its tokens are placed, and for each step before its token
+  /// is.
   virtual void on_attention(std::int64_t /*query_head*/, Token /*position*/,
                             std::span<const Token> /*tokens*/, std::span<const float> /*weights*/) {
   }
-  /// Whether on_attention is wanted; the prompt's window costs a pass over its keys.
+  /// Whether the part needs on_attention; the prompt's window costs a pass over its keys.
   [[nodiscard]] virtual bool needs_attention() const { return false; }
 };
 

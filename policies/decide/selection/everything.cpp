@@ -17,7 +17,7 @@ class Everything final : public Selection {
 
 const Registered<Selection> kEverything({
     .name = "everything",
-    .help = "every group, whatever it scores",
+    .help = "every group, whatever its score",
     .source = "full attention",
     .parameters = {},
     .make = [](const Arguments&,

@@ -11,8 +11,8 @@
 
 namespace kvreplay {
 
-/// What one row picked: groups in the order of preference. All members of each are attended to,
-/// except of the last one, where only the first `last_tokens` members are (a trimmed group).
+/// What one row picked: groups in order of preference. All members of each group are attended to,
+/// except for the last group, where only the first `last_tokens` members are (a trimmed group).
 struct RowSelection {
   std::vector<GroupId> groups;
   std::int64_t last_tokens = 0;
@@ -28,20 +28,20 @@ struct RowSelection {
   }
 };
 
-/// Role: scores into groups and tokens.
+/// Role: turns scores into selected groups and tokens.
 class Selection {
  public:
   static constexpr std::string_view kRole = "selection";
   static constexpr Stage kStage = Stage::kDecide;
   struct Context {
     StreamShape shape;
-    std::int64_t sink_tokens = 0;  ///< always kept beside what is selected
+    std::int64_t sink_tokens = 0;  ///< always kept in addition to the selection
   };
 
   virtual ~Selection() = default;
 
-  /// Fills selected[r] for each row of the scores; `selected` has scores.rows elements, which may
-  /// hold an earlier step's picks.
+  /// Fills selected[r] for each row of the scores. `selected` has scores.rows elements, which may
+  /// still hold an earlier step's picks.
   virtual void select(const Scores& scores, const Groups& groups,
                       std::vector<RowSelection>& selected) = 0;
 };

@@ -6,8 +6,8 @@
 namespace kvreplay {
 namespace {
 
-/// Each row counts the groups whose logit is within alpha of its best one. The mean count over the
-/// rows is what every row selects, best first, as far as the budget goes.
+/// Each row counts the groups whose logit is within alpha of its best one. Every row then selects
+/// the mean of these counts over the rows, best first, within the budget.
 class Threshold final : public Selection {
  public:
   Threshold(double alpha, const Budget& cap, const StreamShape& shape)
@@ -59,7 +59,7 @@ std::vector<Parameter> parameters() {
 
 const Registered<Selection> kThreshold({
     .name = "threshold",
-    .help = "groups whose logit exceeds the best one less alpha: the mean count over heads, with "
+    .help = "groups whose logit exceeds the best one minus alpha: the mean count over heads, with "
             "the budget as a cap; for scores that are unscaled logits",
     .source = "InfiniGen (Lee et al., OSDI 2024), section 4.3 and its released code",
     .parameters = parameters(),

@@ -5,7 +5,7 @@
 namespace kvreplay {
 namespace {
 
-/// The best groups until the budget is full; the last one is trimmed to what is left of it.
+/// Takes the best groups until the budget is full; the last one is trimmed to the remaining budget.
 class TokenBudget final : public Selection {
  public:
   explicit TokenBudget(const Budget& budget) : budget_(budget) {}

@@ -3,7 +3,7 @@
 namespace kvreplay {
 namespace {
 
-/// The best groups, whole: a fixed number of them, or as many as the budget holds.
+/// Takes the best groups, whole: a fixed number of them, or as many as fit the budget.
 class TopGroups final : public Selection {
  public:
   TopGroups(std::int64_t groups, const Budget& budget) : groups_(groups), budget_(budget) {}
@@ -43,7 +43,7 @@ std::vector<Parameter> parameters() {
 
 const Registered<Selection> kTopGroups({
     .name = "top_groups",
-    .help = "the best groups, whole: a number of them, or as many as the token budget holds",
+    .help = "the best groups, whole: a fixed number, or as many as fit the token budget",
     .source = "Quest (Tang et al., 2024), section 3; KVSwap: M groups of G with M G = budget",
     .parameters = parameters(),
     .make =

@@ -108,7 +108,8 @@ std::int64_t prompt_clusters(std::int64_t clusters, std::int64_t tokens,
 
 Parameter metric_parameter(std::string default_metric) {
   return choice_parameter("metric", {"cosine", "euclidean", "inner_product"},
-                          std::move(default_metric), "what makes a key near to a centroid");
+                          std::move(default_metric),
+                          "how the distance of a key from a centroid is measured");
 }
 
 kernels::Metric metric_of(const Arguments& arguments) {

@@ -29,21 +29,21 @@ class KeyRows {
   std::int64_t dim_;
 };
 
-/// Clusters of consecutive tokens, by number of the cluster. One that took no token is left out.
+/// Clusters of consecutive tokens, by cluster number. Clusters without tokens are left out.
 struct Clusters {
   std::vector<std::vector<Token>> members;  ///< ascending within a cluster
   std::vector<float> centroids;             ///< [members.size(), kv_heads * head_dim]
 };
 
-/// k-means over the keys of `tokens`, which ascend.
+/// Runs k-means over the keys of `tokens`, which are in ascending order.
 [[nodiscard]] Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
                                       const kernels::KMeansOptions& options);
 
-/// The number of the centroid that is nearest to the first row.
+/// The number of the centroid nearest to the first row.
 [[nodiscard]] std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroids,
                                            kernels::Metric metric);
 
-/// Number, mean and variance of keys, kept up to date in O(dim) a key (DynaKV 3).
+/// Number, mean and variance of keys, updated in O(dim) per key (DynaKV 3).
 class Moments {
  public:
   explicit Moments(std::int64_t dim) : mean_(static_cast<std::size_t>(dim)) {}
@@ -68,7 +68,7 @@ class Moments {
 
 /// The tokens [begin, end).
 [[nodiscard]] std::vector<Token> token_range(Token begin, Token end);
-/// How many clusters the prompt makes: `clusters`, or by size where that is 0; at least 1.
+/// How many clusters the prompt gets: `clusters`, or by size where that is 0; at least 1.
 [[nodiscard]] std::int64_t prompt_clusters(std::int64_t clusters, std::int64_t tokens,
                                            std::int64_t tokens_per_cluster);
 

@@ -10,12 +10,12 @@ namespace kvreplay {
 /// Bits of the scale and the minimum of a quantised group, both in half precision.
 inline constexpr double kGroupOverheadBits = 32;
 
-/// "group_channels": a token's vector is quantised in groups of so many channels.
+/// "group_channels": a token's vector is quantised in groups of this many channels.
 [[nodiscard]] Parameter group_channels_parameter();
-/// Its value; a UserError unless it divides head_dim.
+/// Its value; throws UserError unless it divides head_dim.
 [[nodiscard]] std::int64_t group_channels(const Arguments& arguments, const StreamShape& shape);
 
-/// Key and value in `bits`-wide integers, by token, over groups of channels.
+/// Key and value in `bits`-wide integers, quantised per token over groups of channels.
 [[nodiscard]] EntryFormat channel_group_format(int bits, std::int64_t group);
 
 /// Encodes and decodes one row of `dim` elements in place.

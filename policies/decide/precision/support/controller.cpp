@@ -16,7 +16,7 @@ constexpr std::string_view kFormat = "kvreplay-controller";
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Vector = Eigen::VectorXd;
 
-/// One layer's weights and biases, taken from the front of `parameters`, which moves on.
+/// One layer's weights and biases, taken from the front of `parameters`, which is advanced.
 Vector apply_layer(const double*& parameters, std::int64_t outputs, const Vector& inputs) {
   const Eigen::Map<const Matrix> weights(parameters, outputs, inputs.size());
   const Eigen::Map<const Vector> biases(parameters + weights.size(), outputs);
@@ -24,7 +24,8 @@ Vector apply_layer(const double*& parameters, std::int64_t outputs, const Vector
   return weights * inputs + biases;
 }
 
-/// "[1.5, -0.25]", each number the shortest that reads back as the same single-precision one.
+/// "[1.5, -0.25]": each number is the shortest text that reads back as the same single-precision
+/// value.
 template <typename Numbers>
 std::string list_text(const Numbers& numbers) {
   std::string text = "[";

@@ -23,16 +23,16 @@ struct Controller {
   /// Features are standardised: (x - mean) / deviation.
   Features mean{};
   Features deviation{1, 1, 1, 1};
-  /// W1 [hidden, inputs], b1, W2 [hidden, hidden], b2, W3 [classes, hidden], b3; row-major. Single
-  /// precision in a file.
+  /// W1 [hidden, inputs], b1, W2 [hidden, hidden], b2, W3 [classes, hidden], b3; row-major. Stored
+  /// in single precision.
   std::vector<double> parameters;
   std::int64_t group_channels = 32;  ///< of the quantiser that the controller was trained for
 
   [[nodiscard]] Features standardised(const Features& features) const;
-  /// The most probable class; of equal ones the narrower.
+  /// The most probable class; the narrowest of equally probable ones.
   [[nodiscard]] int choose(const Features& features) const;
 
-  /// `training`: JSON text that says how the controller was made, stored beside it.
+  /// `training`: JSON text that says how the controller was trained, stored with it.
   void save(const std::string& file, const std::string& training) const;
   [[nodiscard]] static Controller load(const std::string& file);
 };

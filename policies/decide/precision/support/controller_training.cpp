@@ -23,7 +23,7 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 // ---- samples ----
 
-/// What quantising one KV head's rows at one width loses, by token.
+/// The error of quantising one KV head's rows at one width, by token.
 struct Loss {
   std::vector<float> key;            // [tokens, dim], decoded - exact
   std::vector<double> value_square;  // [tokens], |decoded - exact|^2
@@ -116,7 +116,7 @@ void add_errors(const TraceLayer& layer, std::int64_t kv_head, std::int64_t quer
 
 // ---- network ----
 
-/// The flat parameters, seen as the three layers' matrices. Number: double or const double.
+/// The flat parameters, viewed as the three layers' matrices. Number: double or const double.
 template <typename Number>
 struct Layers {
   template <typename M>
@@ -148,7 +148,7 @@ Matrix feature_matrix(std::span<const ControllerSample> samples) {
   return inputs;
 }
 
-/// He's uniform start for weights that feed rectified units; biases start at zero.
+/// He's uniform initialisation for weights that feed rectified units; biases start at zero.
 std::vector<double> initial_parameters(Random& random) {
   std::vector<double> parameters(static_cast<std::size_t>(Controller::kParameters), 0.0);
   Layers<double> layers(parameters.data());
@@ -200,7 +200,7 @@ struct Split {
   std::vector<ControllerSample> validation;
 };
 
-/// 80 % of each class, drawn at random, for training.
+/// Draws 80 % of each class at random for training.
 Split stratified_split(std::span<const ControllerSample> samples, Random& random) {
   Split split;
   for (int c = 0; c < kClasses; ++c) {
@@ -226,7 +226,7 @@ void fit_standardisation(std::span<const ControllerSample> samples, Controller& 
       squares += (sample.features[f] - mean) * (sample.features[f] - mean);
     }
     const double deviation = std::sqrt(squares / n);
-    // As they are stored: what is trained is what a file gives back.
+    // Rounded as stored: the training result is exactly what a file gives back.
     controller.mean[f] = static_cast<float>(mean);
     controller.deviation[f] = deviation > 0 ? static_cast<float>(deviation) : 1.0;
   }
@@ -327,7 +327,7 @@ TrainedController train_controller(std::span<const ControllerSample> samples,
   Split split = stratified_split(samples, random);
   if (split.training.empty() || split.validation.empty()) {
     throw UserError(
-        "a controller needs two samples of a class at least, one to train on and one to "
+        "a controller needs at least two samples of a class, one to train on and one to "
         "validate with; of " +
         std::to_string(samples.size()) + " samples no two are of one class");
   }

@@ -8,12 +8,12 @@
 namespace kvreplay {
 
 /// A stream's entries as they come back from storage, in half precision, [kv_heads, max_tokens,
-/// head_dim]. A part puts the exact entries in and lets each row pass through its format.
+/// head_dim]. A part stores the exact entries and passes each row through its format.
 class DecodedStore {
  public:
   explicit DecodedStore(const Precision::Context& context);
 
-  /// Tokens [begin, end) of `exact` are stored, exactly for now. begin is where the last call
+  /// Stores tokens [begin, end) of `exact`, exactly for now. begin must be where the last call
   /// ended.
   void put(const Entries& exact, Token begin, Token end);
 
@@ -23,12 +23,12 @@ class DecodedStore {
   [[nodiscard]] Half* value(std::int64_t kv_head, Token token) {
     return values_.data() + offset(kv_head, token);
   }
-  /// Elements from one token's row to the next one's.
+  /// Elements from one token's row to the next.
   [[nodiscard]] std::int64_t dim() const { return shape_.head_dim; }
   [[nodiscard]] std::int64_t kv_heads() const { return shape_.kv_heads; }
 
-  /// The entries of `exact` decoded; a step's own token, not stored yet, is exact. The view is
-  /// valid until the next call of any member.
+  /// The entries of `exact`, decoded; a step's own token is not stored yet and is exact. The view
+  /// is valid until the next call of any member.
   [[nodiscard]] Entries decoded(const Entries& exact);
 
  private:
@@ -40,7 +40,7 @@ class DecodedStore {
   StreamShape shape_;
   std::int64_t max_tokens_;
   Token stored_ = 0;
-  // Rows from stored_ on are scratch: there decoded() lays the tokens that are not stored yet.
+  // Rows from stored_ on are scratch: decoded() places tokens there that are not stored yet.
   std::vector<Half> keys_;
   std::vector<Half> values_;
 };

@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-/// n times the variance of each token's row of n weights in the last recorded layer, mean over
+/// n times the variance of each token's row of n weights in the last recorded layer, averaged over
 /// query heads.
 std::vector<double> attention_variance(const TraceReader& trace) {
   const TraceInfo& info = trace.info();

@@ -11,7 +11,7 @@
 
 namespace kvreplay {
 
-/// What is known of each token once its step is done: the controller's four inputs. (Don't Waste
+/// What is known about each token once its step is done: the controller's four inputs. (Don't Waste
 /// Bits, Eq. 14-17)
 struct TokenFeatures {
   static constexpr std::int64_t kCount = 4;
@@ -20,13 +20,13 @@ struct TokenFeatures {
   std::vector<std::array<double, kCount>> rows;  ///< by token, in the order of kNames
 };
 
-/// A token's rarity among those before it, for each of `ids`.
+/// The rarity of each token in `ids` among the tokens before it.
 [[nodiscard]] std::vector<double> token_rarity(std::span<const std::int32_t> ids);
 
-/// A row of n attention weights, which sum to 1: n times their variance.
+/// n times the variance of a row of n attention weights, which sum to 1.
 [[nodiscard]] double row_variance(std::span<const float> weights);
 
-/// Where a precision part finds the features of its sequence's tokens.
+/// Gives a precision part the features of its sequence's tokens.
 class TokenFeatureSource {
  public:
   [[nodiscard]] virtual const TokenFeatures& features() const = 0;
@@ -35,11 +35,10 @@ class TokenFeatureSource {
   ~TokenFeatureSource() = default;
 };
 
-/// The features of a trace's tokens, computed at the first call, from any thread:
+/// The features of a trace's tokens, computed on the first call, from any thread:
 /// - entropy of the next-token distribution, in nats, as recorded;
 /// - rarity: -ln((c + 1) / (N + U + 1)), where c of the N tokens before this one were the same
-/// token
-///   and U of them distinct;
+///   token and U of them distinct;
 /// - attention variance: of the token's own row of attention in the last recorded layer, times the
 ///   row's length n, mean over query heads. Ours: the paper takes the variance of the whole matrix,
 ///   one number a prefix; without n it would fall with the prefix's length, and a controller would
@@ -48,7 +47,7 @@ class TokenFeatureSource {
 /// - confidence: the largest next-token probability, as recorded. Ours: the paper gives no formula.
 class TraceTokenFeatures final : public TokenFeatureSource {
  public:
-  /// The trace outlives this object.
+  /// The trace must outlive this object.
   explicit TraceTokenFeatures(const TraceReader& trace) : trace_(trace) {}
   [[nodiscard]] const TokenFeatures& features() const override;
 

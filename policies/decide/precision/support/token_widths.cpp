@@ -46,7 +46,7 @@ void TokenWidths::take(const Entries& exact, Token begin, std::span<const int> c
 const TokenFeatures& required_features(const Precision::Context& context) {
   if (context.features == nullptr) {
     throw UserError(
-        "a width a token needs the model's token statistics, which this sequence lacks");
+        "a width per token needs the model's token statistics, which this sequence lacks");
   }
   return context.features->features();
 }

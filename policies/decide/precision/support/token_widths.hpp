@@ -9,21 +9,21 @@
 
 namespace kvreplay {
 
-/// The widths among which a token's one is chosen: a class is an index into it. 16 is half
-/// precision. (Don't Waste Bits, section 3)
+/// The widths that a token can have: a class is an index into this list. 16 is half precision.
+/// (Don't Waste Bits, section 3)
 inline constexpr std::array<int, 4> kWidths{2, 4, 8, 16};
 inline constexpr int kFullWidth = 3;
 
-/// Bits an element of each class, with scale and minimum.
+/// Bits per element of each class, including scale and minimum.
 [[nodiscard]] double stored_bits(int width_class, std::int64_t group);
 
-/// Entries whose width is chosen token by token, one width for the key and the value of all heads;
-/// quantised by token over groups of channels.
+/// Entries whose width is chosen per token, one width for the key and the value of all heads;
+/// quantised per token over groups of channels.
 class TokenWidths {
  public:
   TokenWidths(std::int64_t group, const Precision::Context& context);
 
-  /// Half precision first: what a token has until it is taken.
+  /// Half precision comes first: a token has it until it is taken.
   [[nodiscard]] std::vector<EntryFormat> formats() const;
   /// classes[i] is the width class of token begin + i.
   void take(const Entries& exact, Token begin, std::span<const int> classes, EventSink& events);
@@ -34,7 +34,7 @@ class TokenWidths {
   DecodedStore store_;
 };
 
-/// The context's features; a UserError when the sequence has none.
+/// The context's features; throws UserError when the sequence has none.
 [[nodiscard]] const TokenFeatures& required_features(const Precision::Context& context);
 
 }  // namespace kvreplay

@@ -25,7 +25,7 @@ void LiveTokens::keep_only(std::span<const std::int32_t> kept, const Groups& gro
   }
   tokens_ = std::move(staying);
 
-  // One event a group, and one for the tokens in memory.
+  // Emits one event per group, and one for the tokens in memory.
   std::sort(leaving.begin(), leaving.end());
   std::vector<Token> tokens;
   for (std::size_t i = 0; i < leaving.size();) {

@@ -17,7 +17,7 @@ Parameter head_rule_parameter(std::string default_rule) {
   return choice_parameter(
       "heads", {"per_query_head", "mean", "max", "sum_softmax", "max_softmax"},
       std::move(default_rule),
-      "how the scores of the stream's query heads are joined; softmax: over the candidates");
+      "how the scores of the stream's query heads are combined; softmax is over the candidates");
 }
 
 HeadRule head_rule_of(const Arguments& arguments) {
@@ -87,7 +87,8 @@ std::int64_t Aggregate::combine_heads() {
   if (columns_ == 0) return 1;
   const bool softmax = rule_ == HeadRule::kSumSoftmax || rule_ == HeadRule::kMaxSoftmax;
   if (softmax) {
-    // A finite value: minus infinity less minus infinity would be NaN where nothing is a candidate.
+    // Must be finite: minus infinity minus minus infinity would be NaN where nothing is a
+    // candidate.
     constexpr float kOutside = -1e30F;
     for (std::int64_t head = 0; head < query_heads_; ++head) {
       const std::span<float> values = row(head);

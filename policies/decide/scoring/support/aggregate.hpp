@@ -11,7 +11,7 @@ namespace kvreplay {
 
 /// How the scores of a stream's query heads become rows.
 enum class HeadRule {
-  kPerQueryHead,  ///< a row for each query head
+  kPerQueryHead,  ///< one row per query head
   kMean,          ///< one row: mean of the scores
   kMax,           ///< one row: maximum of the scores
   kSumSoftmax,    ///< one row: sum of each head's softmax over the candidates (KVSwap, PQCache)
@@ -22,24 +22,25 @@ enum class HeadRule {
 [[nodiscard]] Parameter head_rule_parameter(std::string default_rule);
 [[nodiscard]] HeadRule head_rule_of(const Arguments& arguments);
 
-/// Turns each query head's scores of groups, or of tokens, into rows of group scores. The buffers
-/// are kept from step to step.
+/// Combines each query head's scores of groups, or of tokens, into rows of group scores. The
+/// buffers are kept from step to step.
 class Aggregate {
  public:
   Aggregate(HeadRule rule, const StreamShape& shape);
 
-  /// Room for the scores of one step, [query heads, columns] row-major; what it holds is old.
+  /// Buffer for the scores of one step, [query heads, columns] row-major; its old contents are
+  /// stale.
   [[nodiscard]] std::span<float> scores(std::int64_t columns);
 
   /// The columns are groups.
   [[nodiscard]] Scores of_groups(const Groups& groups);
-  /// The columns are tokens; a group scores what its best member does. Tokens outside groups are no
+  /// The columns are tokens; a group scores as its best member does. Tokens outside groups are not
   /// candidates.
   [[nodiscard]] Scores of_tokens(const Groups& groups);
 
  private:
   /// Applies the head rule to columns that are candidates. Returns the number of rows, which are
-  /// then the first ones of scores_.
+  /// then the first rows of scores_.
   std::int64_t combine_heads();
   [[nodiscard]] std::span<float> row(std::int64_t head);
 

@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-/// One vector a group and KV head: [kv_heads, groups, head_dim]. New rows are zero.
+/// One vector per group and KV head: [kv_heads, groups, head_dim]. New rows are zero.
 class GroupRows {
  public:
   explicit GroupRows(const StreamShape& shape)

@@ -9,9 +9,8 @@
 
 namespace kvreplay {
 
-/// Scoring by keys of a few dimensions: each KV head has a basis of its own, and q . k is
-/// approximated by the product of the two projections. The projected keys of all tokens are in
-/// memory.
+/// Scoring by keys of a few dimensions: each KV head has its own basis, and the product of the two
+/// projections approximates q . k. The projected keys of all tokens are in memory.
 class ProjectedKeys : public Scoring {
  public:
   ProjectedKeys(HeadRule rule, const StreamShape& shape);
@@ -22,7 +21,7 @@ class ProjectedKeys : public Scoring {
 
  protected:
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
-  /// `rows`: [rank, head_dim], orthonormal. Every KV head has one before the first score().
+  /// `rows`: [rank, head_dim], orthonormal. Must be set for every KV head before the first score().
   void set_basis(std::int64_t kv_head, std::vector<float> rows);
 
  private:
@@ -43,11 +42,12 @@ class ProjectedKeys : public Scoring {
   ScoreCost cost_;
 };
 
-/// The layer's adapter of that name, [KV heads, head_dim, head_dim] (head_pca, head_skew). A
-/// UserError where there is none, or one of another shape.
+/// The layer's adapter of that name, [KV heads, head_dim, head_dim] (head_pca, head_skew). Throws
+/// UserError where it is missing or has another shape.
 [[nodiscard]] Adapter head_adapter(const Scoring::Context& context, const std::string& name,
                                    const Place& place);
-/// Columns of a KV head's matrix (its number is the layer's) as rows, [columns, head_dim].
+/// Columns of a KV head's matrix as rows, [columns, head_dim]. The KV head's number is that within
+/// the layer.
 [[nodiscard]] std::vector<float> adapter_columns(const Adapter& adapter, std::int64_t kv_head,
                                                  std::span<const std::int32_t> columns);
 

@@ -8,14 +8,14 @@
 namespace kvreplay {
 
 std::vector<Parameter> Budget::parameters(std::int64_t default_tokens) {
-  return {
-      integer_parameter("budget_tokens", "tokens", default_tokens, {0, 1e9},
-                        "tokens that a query head may select; 0 = by budget_share"),
-      real_parameter("budget_share", "", 0, {0, 1},
-                     "the budget as a share of the tokens so far, with budget_tokens = 0"),
-      choice_parameter("budget_covers", {"selected", "sinks", "all"}, "selected",
-                       "what counts within it: selected tokens alone; with the sinks; with all "
-                       "that is attended to (sinks, recent and buffered tokens, the step's own)")};
+  return {integer_parameter("budget_tokens", "tokens", default_tokens, {0, 1e9},
+                            "tokens that a query head may select; 0 = by budget_share"),
+          real_parameter("budget_share", "", 0, {0, 1},
+                         "the budget as a share of the tokens so far, with budget_tokens = 0"),
+          choice_parameter(
+              "budget_covers", {"selected", "sinks", "all"}, "selected",
+              "what counts towards the budget: selected tokens alone; with the sinks; or with all "
+              "that is attended to (sinks, recent and buffered tokens, the step's own)")};
 }
 
 Budget::Budget(const Arguments& arguments, const Selection::Context& context)

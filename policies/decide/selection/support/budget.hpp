@@ -9,15 +9,15 @@
 
 namespace kvreplay {
 
-/// How many tokens a row may select: a fixed number, or a share of the tokens so far, less what the
-/// step attends to anyway where the budget covers that too.
+/// How many tokens a row may select: a fixed number, or a share of the tokens so far, minus the
+/// tokens that the step attends to anyway where the budget also covers those.
 class Budget {
  public:
   /// budget_tokens (`default_tokens`), budget_share, budget_covers.
   [[nodiscard]] static std::vector<Parameter> parameters(std::int64_t default_tokens);
   Budget(const Arguments& arguments, const Selection::Context& context);
 
-  /// At this step; at least 0.
+  /// The budget at this step; at least 0.
   [[nodiscard]] std::int64_t tokens(const Groups& groups) const;
 
  private:
@@ -32,7 +32,7 @@ class Budget {
 /// The live groups of a row in descending order of score, ties by ascending number.
 class BestGroups {
  public:
-  /// The first `count` of them at most. The view is valid until the next call.
+  /// At most the first `count` of them. The view is valid until the next call.
   [[nodiscard]] std::span<const GroupId> find(std::span<const float> scores, std::int64_t count);
 
  private:
