@@ -15,6 +15,9 @@ class RotaryEmbedding {
   /// A scaled embedding (rope_scaling other than "none") has frequencies that a trace does not say:
   /// UserError, which names `file`.
   RotaryEmbedding(const TraceInfo& info, const std::string& file);
+  /// Of the layer at `index` in recorded_layers, which may have a base of its own or no RoPE.
+  RotaryEmbedding(const TraceInfo& info, std::int64_t index, const std::string& file);
+  /// `theta` 0 turns nothing.
   RotaryEmbedding(double theta, bool interleaved, std::int64_t head_dim);
 
   /// Turns a row to `position`; by the negative position it turns back.

@@ -16,7 +16,8 @@ struct ConvertOptions {
 };
 
 /// Writes the same trace to `out`, stored differently. Keys, queries and look-ahead queries are
-/// turned by their positions (rope_theta, rope_pairs), all else never; adapters stay as they are.
+/// turned by their positions (each layer's base, rope_pairs), all else never; adapters stay as they
+/// are.
 /// query_ahead and attention_input are kept where every layer has them. UserError: a
 /// NaN or infinity, by its place in the source; scaled RoPE where rotation is asked for; adapters
 /// made of keys in the other state; a value that the new dtype cannot hold.
