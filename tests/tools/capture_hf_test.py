@@ -262,6 +262,10 @@ class CaptureKindsTest(TorchTest):
         cls.ids.write_text(" ".join(str((7 * i * i + 3 * i) % 101) for i in range(96)),
                            encoding="utf-8")
 
+    def tearDown(self):
+        for trace in self.folder.glob("*.kvtrace.h5"):
+            trace.unlink()
+
     def capture_all(self, models, spoil=""):
         """Exit code and what was said, by model; of `models` (options by name) those that were made."""
         wanted = [f"{name}={options}" for name, options in models.items() if name in self.made]
