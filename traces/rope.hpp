@@ -16,7 +16,10 @@ class RotaryEmbedding {
   /// Of a trace's keys and queries. A scaled embedding (rope_scaling other than "none") has
   /// frequencies that a trace does not say: UserError, which names `file`.
   RotaryEmbedding(const TraceInfo& info, const std::string& file);
-  /// `factors`: [head_dim / 2] by which the frequencies are divided; empty without scaling.
+  /// Of the layer at `index` in recorded_layers, which may have a base of its own or no RoPE.
+  RotaryEmbedding(const TraceInfo& info, std::int64_t index, const std::string& file);
+  /// `theta` 0 turns nothing. `factors`: [head_dim / 2] by which the frequencies are divided; empty
+  /// without scaling.
   RotaryEmbedding(double theta, bool interleaved, std::int64_t head_dim,
                   std::span<const float> factors = {});
 

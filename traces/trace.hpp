@@ -28,7 +28,10 @@ struct TraceInfo {
   std::string key_state;  ///< "post_rope" or "pre_rope"
   double rope_theta = 0;
   std::string rope_pairs;    ///< "half" or "interleaved"
-  std::string rope_scaling;  ///< "none" or a text
+  std::string rope_scaling;  ///< "none", "by layer" or a text
+  /// Base per recorded layer, 0 = a layer without RoPE; empty where all have rope_theta, otherwise
+  /// rope_scaling is not "none".
+  std::vector<double> layer_rope_theta;
   double softmax_scale = 0;
   std::vector<std::int64_t> sliding_window;  ///< per recorded layer; 0 = full attention
   std::string tokenizer;
@@ -44,6 +47,15 @@ struct TraceInfo {
 
   [[nodiscard]] std::int64_t decode_steps() const { return tokens - prompt_tokens; }
   [[nodiscard]] std::int64_t queries_per_kv_head() const { return query_heads / kv_heads; }
+  /// Whether each recorded layer's frequencies follow from its base.
+  [[nodiscard]] bool rope_known() const {
+    return rope_scaling == "none" || rope_scaling == "by layer";
+  }
+  /// RoPE's base in the layer at `index` in recorded_layers; 0 = none.
+  [[nodiscard]] double rope_theta_at(std::int64_t index) const {
+    return layer_rope_theta.empty() ? rope_theta
+                                    : layer_rope_theta.at(static_cast<std::size_t>(index));
+  }
 };
 
 /// A matrix that was computed from another text, under /adapter/NN: joint_lowrank

@@ -130,6 +130,12 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return "[" + join(extents) + "]";
 }
 
+std::string reals_text(std::span<const double> values) {
+  std::ostringstream text;
+  for (const double value : values) text << (text.tellp() > 0 ? ", " : "") << value;
+  return "[" + text.str() + "]";
+}
+
 /// Reads root attributes; a wrong type or range is a UserError.
 class RootAttributes {
  public:
@@ -189,6 +195,9 @@ class RootAttributes {
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name) const {
     return hdf5_.integers_attribute("/", name);
   }
+  [[nodiscard]] std::vector<double> reals(const std::string& name) const {
+    return hdf5_.reals_attribute("/", name);
+  }
   [[nodiscard]] UserError refuse(const std::string& name, const std::string& found,
                                  const std::string& allowed) const {
     return {hdf5_.place("/"), "attribute '" + name + "' is " + found, allowed};
@@ -246,6 +255,22 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   info.rope_theta = root.positive("rope_theta");
   info.rope_pairs = root.choice("rope_pairs", {"half", "interleaved"});
   info.rope_scaling = root.text("rope_scaling");
+  if (hdf5.has_attribute("/", "layer_rope_theta")) {
+    info.layer_rope_theta = root.reals("layer_rope_theta");
+    if (info.layer_rope_theta.size() != info.recorded_layers.size() ||
+        !std::all_of(info.layer_rope_theta.begin(), info.layer_rope_theta.end(),
+                     [](double theta) { return std::isfinite(theta) && theta >= 0; })) {
+      throw root.refuse("layer_rope_theta", reals_text(info.layer_rope_theta),
+                        "one finite real from 0 for each of " +
+                            std::to_string(info.recorded_layers.size()) + " recorded layers");
+    }
+  }
+  if (info.layer_rope_theta.empty() ? info.rope_scaling == "by layer"
+                                    : info.rope_scaling == "none") {
+    throw root.refuse("rope_scaling", "'" + info.rope_scaling + "'",
+                      "by layer with attribute 'layer_rope_theta', none without it, or what was "
+                      "done to the frequencies");
+  }
   info.softmax_scale = root.real("softmax_scale", kLeastScale, kMostScale);
 
   info.sliding_window = root.integers("sliding_window");

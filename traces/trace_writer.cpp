@@ -64,6 +64,9 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
   hdf5.write_real_attribute("/", "rope_theta", info.rope_theta);
   text("rope_pairs", info.rope_pairs);
   text("rope_scaling", info.rope_scaling);
+  if (!info.layer_rope_theta.empty()) {
+    hdf5.write_reals_attribute("/", "layer_rope_theta", info.layer_rope_theta);
+  }
   hdf5.write_real_attribute("/", "softmax_scale", info.softmax_scale);
   hdf5.write_integers_attribute("/", "sliding_window", info.sliding_window);
   text("tokenizer", info.tokenizer);

@@ -468,6 +468,17 @@ std::vector<std::int64_t> Hdf5File::integers_attribute(const std::string& path,
   return values;
 }
 
+std::vector<double> Hdf5File::reals_attribute(const std::string& path,
+                                              const std::string& name) const {
+  const Library library;
+  const Attribute attribute = open_attribute(id_, place(path), name);
+  const H5T_class_t type_class = attribute.type_class();
+  if (type_class != H5T_FLOAT && type_class != H5T_INTEGER) throw attribute.refuse("reals");
+  std::vector<double> values(static_cast<std::size_t>(attribute.count()));
+  if (!values.empty()) attribute.read(H5T_NATIVE_DOUBLE, values.data());
+  return values;
+}
+
 void Hdf5File::write_text_attribute(const std::string& path, const std::string& name,
                                     const std::string& text) {
   const Library library;
@@ -491,6 +502,13 @@ void Hdf5File::write_real_attribute(const std::string& path, const std::string& 
   const Library library;
   const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
   write_attribute(id_, place(path), name, H5T_IEEE_F64LE, scalar, &value);
+}
+
+void Hdf5File::write_reals_attribute(const std::string& path, const std::string& name,
+                                     std::span<const double> values) {
+  const Library library;
+  const std::int64_t count[] = {static_cast<std::int64_t>(values.size())};
+  write_attribute(id_, place(path), name, H5T_IEEE_F64LE, make_space(count), values.data());
 }
 
 void Hdf5File::write_integers_attribute(const std::string& path, const std::string& name,

@@ -84,11 +84,15 @@ class Hdf5File {
   [[nodiscard]] double real_attribute(const std::string& path, const std::string& name) const;
   [[nodiscard]] std::vector<std::int64_t> integers_attribute(const std::string& path,
                                                              const std::string& name) const;
+  [[nodiscard]] std::vector<double> reals_attribute(const std::string& path,
+                                                    const std::string& name) const;
   void write_text_attribute(const std::string& path, const std::string& name,
                             const std::string& text);
   void write_integer_attribute(const std::string& path, const std::string& name,
                                std::int64_t value);
   void write_real_attribute(const std::string& path, const std::string& name, double value);
+  void write_reals_attribute(const std::string& path, const std::string& name,
+                             std::span<const double> values);
   void write_integers_attribute(const std::string& path, const std::string& name,
                                 std::span<const std::int64_t> values);
 

@@ -31,9 +31,11 @@ void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
 }
 
 /// A scaled RoPE has other frequencies than the base's: it counts as unknown.
-std::optional<RotaryEmbedding> rope_of(const TraceInfo& info) {
-  if (info.rope_scaling != "none") return std::nullopt;
-  return RotaryEmbedding(info.rope_theta, info.rope_pairs == "interleaved", info.head_dim);
+/// Of the recorded layer at `index`; none where the trace does not say it.
+std::optional<RotaryEmbedding> rope_of(const TraceInfo& info, std::int64_t index) {
+  if (!info.rope_known()) return std::nullopt;
+  return RotaryEmbedding(info.rope_theta_at(index), info.rope_pairs == "interleaved",
+                         info.head_dim);
 }
 
 LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {
@@ -46,7 +48,7 @@ LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t s
           .prompt_tokens = info.prompt_tokens,
           .max_tokens = info.prompt_tokens + steps,
           .sliding_window = info.sliding_window[at],
-          .rope = rope_of(info)};
+          .rope = rope_of(info, index)};
 }
 
 QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {

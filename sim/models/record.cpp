@@ -69,9 +69,8 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   info.rope_pairs = a.rope_interleaved ? "interleaved" : "half";
   info.rope_scaling = a.rope_scaling;
   if (std::any_of(thetas.begin(), thetas.end(), [&](double t) { return t != thetas.front(); })) {
-    // A trace has one base: others are told as a scaling, so that nothing turns keys by the first.
-    info.rope_scaling = "bases by layer:";
-    for (const double theta : thetas) info.rope_scaling += " " + to_text(Value(theta));
+    info.rope_scaling = "by layer";
+    info.layer_rope_theta = thetas;
   }
   info.softmax_scale = a.softmax_scale;
   info.tokenizer = model.tokenizer_name();

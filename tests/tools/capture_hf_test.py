@@ -1,5 +1,6 @@
-"""tools/scripts/capture_hf.py on a small random Llama with grouped queries: the trace is sound, its keys are
-those of the model's cache, and attention computed from it is the model's own.
+"""tools/scripts/capture_hf.py on small random models. On a Llama with grouped queries: the trace is sound, its
+keys are those of the model's cache, and attention computed from it is the model's own. On models of
+other kinds: what a trace can say is right, layer by layer, and the rest is refused by name.
 
 Runs where a Python with torch, transformers, h5py and tqdm is: $KVREPLAY_TORCH_PYTHON, or python3.
 """
@@ -83,6 +84,109 @@ print("compared", layers)
 """
 
 
+# Kinds of attention, each where this transformers has it. Prints the names of those made.
+MAKE_KINDS = """
+import sys, torch, transformers
+size = dict(vocab_size=101, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, pad_token_id=0)
+six = {**size, "num_hidden_layers": 6, "head_dim": 16, "sliding_window": 32}
+latent = {**size, "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16,
+          "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "n_routed_experts": 4,
+          "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 32,
+          "first_k_dense_replace": 4}
+scaled = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+if int(transformers.__version__.split(".")[0]) < 5:
+    scaled = {"rope_scaling": {name: value for name, value in scaled.items() if name != "rope_theta"}}
+else:
+    scaled = {"rope_parameters": scaled}
+kinds = {
+    "llama": ("LlamaConfig", size), "scaled": ("LlamaConfig", {**size, **scaled}),
+    "smollm3": ("SmolLM3Config", {**size, "no_rope_layers": [1, 1, 1, 0]}),
+    "ernie": ("Ernie4_5Config", {**size, "head_dim": 16}),
+    "cohere2": ("Cohere2Config", {**size, "sliding_window": 32}),
+    "gemma3": ("Gemma3TextConfig", {**six, "query_pre_attn_scalar": 16}),
+    "gemma4": ("Gemma4TextConfig", {**six, "global_head_dim": 32, "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 101}),
+    "sinks": ("GptOssConfig", {**size, "head_dim": 16, "sliding_window": 32, "num_local_experts": 4,
+        "num_experts_per_tok": 2}),
+    "softcap": ("Gemma2Config", {**size, "head_dim": 16, "sliding_window": 32,
+        "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16}),
+    "latent": ("DeepseekV3Config", latent)}
+for name, (config, values) in kinds.items():
+    config = getattr(transformers, config, None)
+    if config is None:
+        continue
+    torch.manual_seed(3)
+    model = transformers.AutoModelForCausalLM.from_config(config(**values))
+    with torch.no_grad():
+        for path, weights in model.named_parameters():
+            if path.endswith(("q_proj.weight", "k_proj.weight")):
+                weights.mul_(8)
+            if path.endswith("sinks"):
+                weights.fill_(4)
+    model.save_pretrained(sys.argv[1] + "/" + name)
+    print("made", name)
+"""
+
+# capture_hf on several models in one process: TOOL IDS SPOIL MODEL=OPTIONS...
+CAPTURE_ALL = """
+import pathlib, runpy, sys
+tool, ids, spoil, *models = sys.argv[1:]
+sys.path.insert(0, str(pathlib.Path(tool).parent))
+if spoil:  # a model with a sink that nothing names
+    from transformers.models.llama import modeling_llama
+    plain = modeling_llama.eager_attention_forward
+    def spoiled(*arguments, **options):
+        output, weights = plain(*arguments, **options)
+        return 0.9 * output, weights
+    modeling_llama.eager_attention_forward = spoiled
+for model in models:
+    name, _, options = model.partition("=")
+    sys.argv = [tool, name, name + ".kvtrace.h5", "--ids", ids, "--prompt", "80", "--steps", "16",
+                "--chunk", "48", *options.split()]
+    try:
+        runpy.run_path(tool, run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    print(f"MODEL {name} {code}", file=sys.stderr, flush=True)
+"""
+
+# Log-probabilities against transformers' plain implementation, and keys before RoPE against what
+# the projections give: MODEL for each MODEL.kvtrace.h5 and MODEL.pre.kvtrace.h5.
+COMPARE_KINDS = """
+import sys, h5py, numpy, torch
+from transformers import AutoModelForCausalLM
+for name in sys.argv[1:]:
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager").eval()
+    before = {}
+    for module in model.modules():
+        if hasattr(module, "k_proj") and hasattr(module, "layer_idx"):
+            (getattr(module, "k_norm", None) or module.k_proj).register_forward_hook(
+                lambda _, inputs, output, at=module.layer_idx: before.update({at: output[0]}))
+    with h5py.File(name + ".kvtrace.h5") as trace:
+        ids = torch.tensor(trace["tokens/id"][:].astype(numpy.int64))
+        with torch.no_grad():
+            logs = torch.log_softmax(model(ids[None]).logits[0], -1)
+        logs = logs[torch.arange(len(ids) - 1), ids[1:]]
+        off = (logs - torch.tensor(trace["tokens/log_probability"][:-1])).abs().max()
+    assert off < 1e-4, (name, float(off))
+    with h5py.File(name + ".pre.kvtrace.h5") as trace:
+        for layer in trace.attrs["recorded_layers"]:
+            keys = torch.tensor(trace[f"layer/{layer:02}/key"][:].astype(numpy.float32))
+            expected = before[int(layer)]
+            if expected.dim() == 2:
+                expected = expected.view(len(ids), keys.shape[0], -1)
+            if expected.shape[0] == len(ids):
+                expected = expected.transpose(0, 1)
+            error = float((keys - expected).norm() / expected.norm())
+            assert error < 1e-3, (name, int(layer), error)
+        print("same", name, "by layer" if "layer_rope_theta" in trace.attrs else "",
+              trace.attrs["rope_pairs"])
+"""
+
+
 def probe():
     """What is missing; empty when nothing is."""
     try:
@@ -97,7 +201,17 @@ MISSING = probe()
 
 
 @unittest.skipIf(MISSING, f"{PYTHON} cannot import torch, transformers, h5py and tqdm ({MISSING})")
-class CaptureTest(ProgramTest):
+class TorchTest(ProgramTest):
+    @classmethod
+    def python(cls, *arguments, code=0):
+        result = subprocess.run([PYTHON, "-B", *map(str, arguments)], cwd=cls.folder, check=False,
+                                capture_output=True, text=True)
+        if result.returncode != code:
+            raise AssertionError(f"{result.returncode}: {result.stderr}")
+        return result.stdout + result.stderr
+
+
+class CaptureTest(TorchTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -106,14 +220,6 @@ class CaptureTest(ProgramTest):
         cls.ids = cls.folder / "ids.txt"
         cls.ids.write_text(" ".join(str((7 * i * i + 3 * i) % 101) for i in range(PROMPT + STEPS)),
                            encoding="utf-8")
-
-    @classmethod
-    def python(cls, *arguments, code=0):
-        result = subprocess.run([PYTHON, "-B", *map(str, arguments)], cwd=cls.folder, check=False,
-                                capture_output=True, text=True)
-        if result.returncode != code:
-            raise AssertionError(f"{result.returncode}: {result.stderr}")
-        return result.stdout + result.stderr
 
     def capture(self, name, *options, code=0):
         trace = self.folder / name
@@ -145,6 +251,75 @@ class CaptureTest(ProgramTest):
                 trace, said = self.capture("bad.kvtrace.h5", *options, code=2)
                 self.assertIn(says, said)
                 self.assertFalse(list(self.folder.glob("bad*")), trace)
+
+
+class CaptureKindsTest(TorchTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.made = cls.python("-c", MAKE_KINDS, cls.folder).split()
+        cls.ids = cls.folder / "ids.txt"
+        cls.ids.write_text(" ".join(str((7 * i * i + 3 * i) % 101) for i in range(96)),
+                           encoding="utf-8")
+
+    def tearDown(self):
+        for trace in self.folder.glob("*.kvtrace.h5"):
+            trace.unlink()
+
+    def capture_all(self, models, spoil=""):
+        """Exit code and what was said, by model; of `models` (options by name) those that were made."""
+        wanted = [f"{name}={options}" for name, options in models.items() if name in self.made]
+        said = self.python("-c", CAPTURE_ALL, CAPTURE, self.ids, spoil, *wanted)
+        results, lines = {}, []
+        for line in said.splitlines():
+            if line.startswith("MODEL "):
+                _, name, code = line.split()
+                results[name], lines = (int(code), "\n".join(lines)), []
+            else:
+                lines.append(line)
+        self.assertEqual(len(results), len(wanted), said)
+        return results
+
+    def test_what_a_trace_cannot_say_is_refused_by_name(self):
+        says = {"sinks": ["layer 0", "s_aux (learned sinks)"], "softcap": ["layer 0", "softcap"],
+                "latent": ["layer 0", "multi-head latent attention (MLA)"],
+                "gemma4": ["layer 5: 4 query heads on 2 KV heads of size 32", "layer 0", "of size 16",
+                           "--layers 0,1,2,3,4 or --layers 5"]}
+        for name, (code, said) in self.capture_all(dict.fromkeys(says, "")).items():
+            with self.subTest(name):
+                self.assertEqual(code, 2, said)
+                last = said.splitlines()[-1]
+                for words in says[name]:
+                    self.assertIn(words, last)
+                self.assertNotIn("Traceback", said)
+                self.assertFalse(list(self.folder.glob(f"{name}.kvtrace*")))
+
+    def test_what_nothing_names_is_measured(self):
+        code, said = self.capture_all({"llama": "--layers 1"}, spoil="spoil")["llama"]
+        self.assertEqual(code, 2, said)
+        self.assertIn("layer 0: its own attention differs by 0.11 of its norm", said.splitlines()[-1])
+
+    def test_rotary_embedding_by_layer(self):
+        of_kind = {"llama": ("half", False), "smollm3": ("half", True), "ernie": ("interleaved", False),
+                   "cohere2": ("interleaved", True), "gemma3": ("half", True), "gemma4": ("half", False)}
+        models = dict.fromkeys([*of_kind, "scaled"], "")
+        models["gemma4"] = "--layers 0,1,2,3,4"
+        results = self.capture_all(models)
+        for name, (code, said) in results.items():
+            self.assertEqual(code, 0, f"{name}: {said}")
+            self.succeed("verify", self.folder / f"{name}.kvtrace.h5")
+        recorded = [name for name in results if name != "scaled"]
+        for name in recorded:
+            self.succeed("convert", self.folder / f"{name}.kvtrace.h5",
+                         self.folder / f"{name}.pre.kvtrace.h5", "--key-state", "pre_rope")
+        said = self.python("-c", COMPARE_KINDS, *recorded).splitlines()
+        for name in recorded:
+            pairs, by_layer = of_kind[name]
+            self.assertIn(f"same {name} {'by layer' if by_layer else ''} {pairs}", said)
+
+        self.assertIn("keys cannot be turned back", results["scaled"][1])
+        self.refuses(["convert", self.folder / "scaled.kvtrace.h5",
+                      self.folder / "scaled.pre.kvtrace.h5", "--key-state", "pre_rope"], ["llama3"])
 
 
 if __name__ == "__main__":

@@ -118,7 +118,8 @@ class Record(ProgramTest):
         with h5py.File(path) as trace:
             self.assertEqual(trace.attrs["sliding_window"].tolist(), [24, 0, 24])
             self.assertEqual(trace.attrs["rope_theta"], 1000)
-            self.assertEqual(trace.attrs["rope_scaling"], "bases by layer: 1000 1e+06 1000")
+            self.assertEqual(trace.attrs["rope_scaling"], "by layer")
+            self.assertEqual(trace.attrs["layer_rope_theta"].tolist(), [1e3, 1e6, 1e3])
             self.assertAlmostEqual(trace.attrs["softmax_scale"], 20 ** -0.5)
         for layers, window, theta in (("1", [0], 1e6), ("0,2", [24, 24], 1e3)):
             path, _ = self.record("gemma", "some.kvtrace.h5", "--layers", layers)

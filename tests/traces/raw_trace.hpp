@@ -13,7 +13,8 @@
 
 namespace kvreplay {
 
-using RawAttribute = std::variant<std::string, std::int64_t, double, std::vector<std::int64_t>>;
+using RawAttribute =
+    std::variant<std::string, std::int64_t, double, std::vector<std::int64_t>, std::vector<double>>;
 
 struct RawDataset {
   std::variant<std::vector<Half>, std::vector<std::uint16_t>, std::vector<float>,
@@ -107,6 +108,8 @@ struct RawTrace {
       hdf5.write_integer_attribute(path, name, *integer);
     } else if (const auto* real = std::get_if<double>(&attribute)) {
       hdf5.write_real_attribute(path, name, *real);
+    } else if (const auto* reals = std::get_if<std::vector<double>>(&attribute)) {
+      hdf5.write_reals_attribute(path, name, *reals);
     } else {
       hdf5.write_integers_attribute(path, name, std::get<std::vector<std::int64_t>>(attribute));
     }

@@ -219,6 +219,7 @@ TEST_F(TraceReaderTest, EveryAttributeHasItsRange) {
       {"key_state", text("")},
       {"rope_theta", 0.0},
       {"rope_pairs", text("quarter")},
+      {"rope_scaling", text("by layer")},
       {"softmax_scale", -1.0},
       {"softmax_scale", std::numeric_limits<double>::quiet_NaN()},
       {"sliding_window", Integers{0}},
@@ -231,6 +232,34 @@ TEST_F(TraceReaderTest, EveryAttributeHasItsRange) {
     EXPECT_THAT(error_on_open(), AllOf(HasSubstr(path_ + ": /: "), HasSubstr("'" + name + "' is "),
                                        HasSubstr("allowed: ")));
   }
+}
+
+TEST_F(TraceReaderTest, RopeByLayer) {
+  raw_.attributes["rope_scaling"] = std::string("by layer");
+  const auto set = [&](std::vector<double> thetas) {
+    raw_.attributes["layer_rope_theta"] = std::move(thetas);
+  };
+  set({500.0, 0.0});
+  raw_.write(path_);
+  const TraceReader by_layer(path_);
+  EXPECT_TRUE(by_layer.info().rope_known());
+  EXPECT_EQ(by_layer.info().rope_theta_at(0), 500);
+  EXPECT_EQ(by_layer.info().rope_theta_at(1), 0);
+
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const std::vector<double>& bad :
+       std::vector<std::vector<double>>{{500}, {500, -1}, {nan, 0}}) {
+    set(bad);
+    EXPECT_THAT(error_on_open(), AllOf(HasSubstr("'layer_rope_theta' is ["), HasSubstr("of 2")));
+  }
+  // A reader that does not know the attribute must not turn keys by one base.
+  set({500.0, 0.0});
+  raw_.attributes["rope_scaling"] = std::string("none");
+  EXPECT_THAT(error_on_open(), HasSubstr("'rope_scaling' is 'none'"));
+
+  raw_.attributes.erase("layer_rope_theta");
+  raw_.write(path_);
+  EXPECT_EQ(TraceReader(path_).info().rope_theta_at(1), 10000);
 }
 
 TEST_F(TraceReaderTest, RequiredDataSets) {

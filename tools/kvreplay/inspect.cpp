@@ -19,31 +19,33 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json to_json(const TraceInfo& info) {
-  return {{"model", info.model},
-          {"model_revision", info.model_revision},
-          {"weights_sha256", info.weights_sha256},
-          {"layers", info.layers},
-          {"query_heads", info.query_heads},
-          {"kv_heads", info.kv_heads},
-          {"head_dim", info.head_dim},
-          {"hidden_size", info.hidden_size},
-          {"recorded_layers", info.recorded_layers},
-          {"prompt_tokens", info.prompt_tokens},
-          {"tokens", info.tokens},
-          {"dtype", info.dtype},
-          {"key_state", info.key_state},
-          {"rope_theta", info.rope_theta},
-          {"rope_pairs", info.rope_pairs},
-          {"rope_scaling", info.rope_scaling},
-          {"softmax_scale", info.softmax_scale},
-          {"tokenizer", info.tokenizer},
-          {"text_source", info.text_source},
-          {"text_sha256", info.text_sha256},
-          {"tool", info.tool},
-          {"tool_version", info.tool_version},
-          {"seed", info.seed},
-          {"created_utc", info.created_utc},
-          {"synthetic", info.synthetic}};
+  Json json = {{"model", info.model},
+               {"model_revision", info.model_revision},
+               {"weights_sha256", info.weights_sha256},
+               {"layers", info.layers},
+               {"query_heads", info.query_heads},
+               {"kv_heads", info.kv_heads},
+               {"head_dim", info.head_dim},
+               {"hidden_size", info.hidden_size},
+               {"recorded_layers", info.recorded_layers},
+               {"prompt_tokens", info.prompt_tokens},
+               {"tokens", info.tokens},
+               {"dtype", info.dtype},
+               {"key_state", info.key_state},
+               {"rope_theta", info.rope_theta},
+               {"rope_pairs", info.rope_pairs},
+               {"rope_scaling", info.rope_scaling},
+               {"softmax_scale", info.softmax_scale},
+               {"tokenizer", info.tokenizer},
+               {"text_source", info.text_source},
+               {"text_sha256", info.text_sha256},
+               {"tool", info.tool},
+               {"tool_version", info.tool_version},
+               {"seed", info.seed},
+               {"created_utc", info.created_utc},
+               {"synthetic", info.synthetic}};
+  if (!info.layer_rope_theta.empty()) json["layer_rope_theta"] = info.layer_rope_theta;
+  return json;
 }
 
 Json to_json(const LayerSummary& layer) {

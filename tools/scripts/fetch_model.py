@@ -105,7 +105,7 @@ class Parts:
                     time.sleep(POLL_S)
                     arrived_bytes = min(bytes_of_wheels(self.scratch), part["wheel_bytes"])
                     progress.update(before + arrived_bytes - progress.n)
-                finally:
+            finally:
                 pip.kill()
                 pip.wait()
             if pip.returncode != 0:

@@ -53,9 +53,11 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
   info.dtype = options.dtype.value_or(info.dtype);
   info.key_state = options.key_state.value_or(info.key_state);
   int turn = 0;
-  std::optional<RotaryEmbedding> rope;
+  std::vector<RotaryEmbedding> ropes;  // per recorded layer, where they are needed
   if (info.key_state != source.info().key_state) {
-    rope.emplace(source.info(), source.file());
+    for (std::int64_t i = 0; i < std::ssize(info.recorded_layers); ++i) {
+      ropes.emplace_back(source.info(), i, source.file());
+    }
     check_adapters(source);
     turn = info.key_state == "post_rope" ? 1 : -1;
   }
@@ -82,7 +84,7 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     const TraceLayer layer = source.load_layer(index);
-    const RotaryEmbedding* embedding = rope ? &*rope : nullptr;
+    const RotaryEmbedding* embedding = ropes.empty() ? nullptr : &ropes[i];
     const auto write = [&](LayerTensor tensor, const HalfTensor& rows, std::int64_t start,
                            int turned) {
       convert(writer, index, tensor, rows, start, turned, embedding, same_bits);

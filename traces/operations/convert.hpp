@@ -16,9 +16,9 @@ struct ConvertOptions {
 };
 
 /// Writes the same trace to `out` in another form. Keys, queries and look-ahead queries are rotated
-/// by their positions (rope_theta, rope_pairs), nothing else ever is; adapters stay as they are.
-/// query_ahead and attention_input are kept where every layer has them. Throws UserError for: a NaN
-/// or infinity, with its place in the source; scaled RoPE where rotation is requested; adapters
+/// by their positions (each layer's base, rope_pairs), nothing else ever is; adapters stay as they
+/// are. query_ahead and attention_input are kept where every layer has them. Throws UserError for: a
+/// NaN or infinity, with its place in the source; scaled RoPE where rotation is requested; adapters
 /// computed from keys in the other state; a value that the new dtype cannot hold.
 void convert_trace(const TraceReader& source, const ConvertOptions& options,
                    const std::string& out);

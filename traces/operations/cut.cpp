@@ -98,10 +98,14 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
   TraceInfo info = source.info();
   info.recorded_layers.clear();
   info.sliding_window.clear();
+  info.layer_rope_theta.clear();
   for (const std::int64_t index : indices) {
     const auto i = static_cast<std::size_t>(index);
     info.recorded_layers.push_back(source.info().recorded_layers[i]);
     info.sliding_window.push_back(source.info().sliding_window[i]);
+    if (!source.info().layer_rope_theta.empty()) {
+      info.layer_rope_theta.push_back(source.info().rope_theta_at(index));
+    }
   }
   info.prompt_tokens = range.prompt_end - range.begin;
   info.tokens = range.end - range.begin;

@@ -30,9 +30,10 @@ std::string text_of(double value) {
   stream << value;
   return stream.str();
 }
-std::string text_of(const std::vector<std::int64_t>& values) {
+template <typename T>
+std::string text_of(const std::vector<T>& values) {
   std::vector<std::string> names;
-  for (const std::int64_t value : values) names.push_back(std::to_string(value));
+  for (const T value : values) names.push_back(text_of(value));
   return "[" + join(names) + "]";
 }
 
@@ -119,6 +120,7 @@ class Comparison {
     compare("rope_theta", a.rope_theta, b.rope_theta);
     compare("rope_pairs", a.rope_pairs, b.rope_pairs);
     compare("rope_scaling", a.rope_scaling, b.rope_scaling);
+    compare("layer_rope_theta", a.layer_rope_theta, b.layer_rope_theta);
     compare("softmax_scale", a.softmax_scale, b.softmax_scale);
     compare("sliding_window", a.sliding_window, b.sliding_window);
     compare("tokenizer", a.tokenizer, b.tokenizer);

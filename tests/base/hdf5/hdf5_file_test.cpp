@@ -77,6 +77,7 @@ TEST_F(Hdf5FileTest, AttributesRoundTrip) {
   writing.write_integer_attribute("/a/b", "integer", -5);
   writing.write_real_attribute("/a/b", "real", 0.1);
   writing.write_integers_attribute("/a/b", "integers", std::array<std::int64_t, 3>{3, 1, 2});
+  writing.write_reals_attribute("/a/b", "reals", std::array{0.0, 0.1});
   writing.close();
 
   const Hdf5File file = Hdf5File::open(path_);
@@ -87,6 +88,8 @@ TEST_F(Hdf5FileTest, AttributesRoundTrip) {
   EXPECT_EQ(file.real_attribute("/a/b", "real"), 0.1);
   EXPECT_EQ(file.real_attribute("/a/b", "integer"), -5.0);
   EXPECT_THAT(file.integers_attribute("/a/b", "integers"), ElementsAre(3, 1, 2));
+  EXPECT_THAT(file.reals_attribute("/a/b", "reals"), ElementsAre(0.0, 0.1));
+  EXPECT_THAT(file.reals_attribute("/a/b", "integers"), ElementsAre(3.0, 1.0, 2.0));
   EXPECT_TRUE(file.has_attribute("/a/b", "real"));
   EXPECT_FALSE(file.has_attribute("/a/b", "text"));
   EXPECT_TRUE(file.exists("/a/b"));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <string>
 
 #include "base/hash.hpp"
@@ -13,6 +14,7 @@
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 #include "tests/traces/raw_trace.hpp"
+#include "traces/operations/cut.hpp"
 #include "traces/operations/diff.hpp"
 
 namespace kvreplay {
@@ -109,6 +111,33 @@ TEST_F(ConvertTest, RopeTurnsPairsByPosition) {
     expect_turned(before.queries_ahead, after.queries_ahead, before.query_start);
     EXPECT_EQ(before.values.row(1, 5)[3], after.values.row(1, 5)[3]);
   }
+}
+
+TEST_F(ConvertTest, RopeByLayer) {
+  // Layer 1 has a base of its own, layer 3 none.
+  RawTrace raw;
+  raw.write(source_);
+  const TraceReader plain = convert(source_, {.key_state = "pre_rope"}, "plain.kvtrace.h5");
+  raw.attributes["rope_theta"] = 500.0;
+  raw.attributes["rope_scaling"] = std::string("by layer");
+  raw.attributes["layer_rope_theta"] = std::vector<double>{10000, 0};
+  raw.write(source_);
+  const TraceReader off = convert(source_, {.key_state = "pre_rope"}, "off.kvtrace.h5");
+  EXPECT_EQ(off.info().layer_rope_theta, (std::vector<double>{10000, 0}));
+  std::map<std::string, double> relative;
+  for (const ValueDifference& set : diff_traces(plain, off).values) {
+    relative[set.path] = set.relative;
+  }
+  EXPECT_EQ(relative.at("/layer/01/key"), 0);
+  EXPECT_GT(relative.at("/layer/03/key"), 0.1);
+  for (const ValueDifference& set : diff_traces(TraceReader(source_), off).values) {
+    if (!set.path.starts_with("/layer/03/")) continue;
+    EXPECT_EQ(set.largest, 0) << set.path;
+  }
+
+  cut_trace(off, {.layers = {3}}, folder_.file("cut.kvtrace.h5"));
+  const TraceReader cut(folder_.file("cut.kvtrace.h5"));
+  EXPECT_EQ(cut.info().layer_rope_theta, std::vector<double>{0});
 }
 
 TEST_F(ConvertTest, RopeOffAndOnIsTheSameUpToRounding) {

@@ -32,10 +32,15 @@ def rotated(trace):
     return trace.attributes["key_state"] == "post_rope"
 
 
-def turn(trace, rows, positions, sign):
-    """RoPE, on (1) or off (-1)."""
+def turn(trace, layer, rows, positions, sign):
+    """RoPE of the layer, on (1) or off (-1)."""
+    by_layer = trace.attributes.get("layer_rope_theta")
+    theta = float(trace.attributes["rope_theta"] if by_layer is None else
+                  numpy.atleast_1d(by_layer)[trace.layers.index(layer)])
+    if theta == 0:
+        return rows
     pairs = trace.head_dim // 2
-    frequencies = float(trace.attributes["rope_theta"]) ** (-numpy.arange(pairs) / pairs)
+    frequencies = theta ** (-numpy.arange(pairs) / pairs)
     angle = sign * positions[:, None] * frequencies
     cosine, sine = numpy.cos(angle), numpy.sin(angle)
     interleaved = trace.attributes["rope_pairs"] == "interleaved"
@@ -84,11 +89,11 @@ def mass_curve(trace, layer):
     for kv_head in range(trace.kv_heads):
         keys = trace.keys(layer)[kv_head]
         if not rotated(trace):
-            keys = turn(trace, keys, numpy.arange(trace.tokens), 1)
+            keys = turn(trace, layer, keys, numpy.arange(trace.tokens), 1)
         for head in range(kv_head * group, (kv_head + 1) * group):
             asked = queries[head][steps - queries.first_position]
             if not rotated(trace):
-                asked = turn(trace, asked, steps, 1)
+                asked = turn(trace, layer, asked, steps, 1)
             for position, query in zip(steps, asked):
                 begin = max(0, position + 1 - (window or position + 1))
                 scores = keys[begin:position + 1] @ query * trace.softmax_scale
@@ -123,12 +128,12 @@ def draw_keys(trace, progress):
     figure, axes = plt.subplots(lines, columns, squeeze=False,
                                 figsize=(plot_style.PANEL_INCHES * columns + 1, 2.5 * lines + 0.5))
     positions = numpy.unique(numpy.linspace(0, trace.tokens - 1, SHIFT_POINTS).astype(int))
-    back = rotated(trace) and trace.attributes["rope_scaling"] == "none"
+    back = rotated(trace) and trace.attributes["rope_scaling"] in ("none", "by layer")
     drawn = None
     for panel, layer in zip(axes.flat, layers):
         keys = trace.keys(layer)[0][positions]
         if back:
-            keys = turn(trace, keys, positions, -1)
+            keys = turn(trace, layer, keys, positions, -1)
         centred = keys[1:] - keys[1:].mean(axis=0)  # the sink would be a component of its own
         _, spread, directions = numpy.linalg.svd(centred, full_matrices=False)
         at = centred @ directions[:2].T
