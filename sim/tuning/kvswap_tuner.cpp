@@ -100,15 +100,15 @@ ordered_json solution_json(const KvSwapProblem& problem, const KvSwapSolution& s
 }
 
 /// What was measured on the way: sigma and G to quality, and with C to the reuse rate.
-ordered_json tables_json(const KvSwapTuner::Solved& solved) {
+ordered_json tables_json(const KvSwapTuner::Measured& all) {
   ordered_json tables{{"quality", ordered_json::array()}, {"reuse", ordered_json::array()}};
-  for (const auto& [key, measured] : solved.quality) {
+  for (const auto& [key, measured] : all.quality) {
     tables["quality"].push_back({{"sigma", key.first},
                                  {"group_tokens", key.second},
                                  {"attention_mass", measured.attention_mass},
                                  {"output_error", measured.output_error}});
   }
-  for (const auto& [setting, rate] : solved.reuse_rate) {
+  for (const auto& [setting, rate] : all.reuse_rate) {
     tables["reuse"].push_back({{"sigma", setting.sigma},
                                {"group_tokens", setting.group_tokens},
                                {"capacity_groups", setting.capacity_groups},
@@ -226,17 +226,23 @@ std::int64_t KvSwapTuner::context_of(const Cell& cell) const {
 KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) const {
   Solved solved;
   for (const Cell& cell : cells_) solved.solutions.push_back({cell.batch, context_of(cell), {}});
-  std::mutex mutex;
+  std::vector<Measured> measured(cells_.size());
   parallel_for(work(), threads_, [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
     const Evaluator evaluator(experiment_, cells_[at], &store);
     Solution& solution = solved.solutions[at];
     solution.found = solve_kvswap(problem_, solution.batch, solution.context_tokens,
                                   [&](const KvSwapSetting& setting, std::int64_t, std::int64_t) {
-                                    return measure(evaluator, setting, solved, mutex);
+                                    return measure(evaluator, setting, measured[at]);
                                   });
     if (progress != nullptr) progress->advance();
   });
+  // In the order of the cells, so that the result does not depend on threads.
+  for (const Measured& of_cell : measured) {
+    for (const auto& [key, value] : of_cell.quality) solved.measured.quality[key] = value;
+    for (const auto& [key, value] : of_cell.reuse_rate) solved.measured.reuse_rate[key] = value;
+    solved.measured.synthetic |= of_cell.synthetic;
+  }
   const bool none = std::none_of(solved.solutions.begin(), solved.solutions.end(),
                                  [](const Solution& solution) { return solution.found; });
   if (none) {
@@ -249,7 +255,7 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
 }
 
 KvSwapMeasured KvSwapTuner::measure(const Evaluator& evaluator, const KvSwapSetting& setting,
-                                    Solved& solved, std::mutex& mutex) const {
+                                    Measured& all) const {
   const SystemSpec system = system_of(with_setting(base_, setting), name());
   const std::optional<CellResult> cell = evaluator.evaluate(std::span(&system, 1)).front();
   if (!cell) {
@@ -264,10 +270,9 @@ KvSwapMeasured KvSwapTuner::measure(const Evaluator& evaluator, const KvSwapSett
   measured.reuse_rate = metric(*cell, "hit_rate");
   measured.attention_mass = metric(*cell, "attention_mass");
   measured.output_error = metric(*cell, "output_error");
-  const std::lock_guard guard(mutex);
-  solved.quality[{setting.sigma, setting.group_tokens}] = measured;
-  solved.reuse_rate[setting] = measured.reuse_rate;
-  solved.synthetic = cell->synthetic;
+  all.quality[{setting.sigma, setting.group_tokens}] = measured;
+  all.reuse_rate[setting] = measured.reuse_rate;
+  all.synthetic = cell->synthetic;
   return measured;
 }
 
@@ -307,7 +312,7 @@ std::vector<ResultFile> KvSwapTuner::files(const Solved& solved, const std::stri
                       {"device", experiment_.devices.front().name},
                       {"trace", trace},
                       {"trace_sha256", solved.trace_sha256},
-                      {"synthetic", solved.synthetic}};
+                      {"synthetic", solved.measured.synthetic}};
   file["problem"] = problem_json(problem_);
   file["solutions"] = ordered_json::array();
   file["without_solution"] = ordered_json::array();
@@ -319,10 +324,10 @@ std::vector<ResultFile> KvSwapTuner::files(const Solved& solved, const std::stri
           {{"batch", solution.batch}, {"context_tokens", solution.context_tokens}});
     }
   }
-  file["tables"] = tables_json(solved);
+  file["tables"] = tables_json(solved.measured);
 
   ReplayResult result;
-  result.traces.push_back({trace, solved.trace_sha256, solved.synthetic});
+  result.traces.push_back({trace, solved.trace_sha256, solved.measured.synthetic});
   ordered_json manifest = ordered_json::parse(manifest_json(experiment_, result));
   manifest["command"] = command;
   manifest["tune"] = {{"problem", file["problem"]},

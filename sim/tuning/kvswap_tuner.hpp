@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,14 +50,17 @@ class KvSwapTuner {
     std::int64_t context_tokens = 0;
     std::optional<KvSwapSolution> found;  ///< none where nothing fits into the budget
   };
-  /// The solutions, and what was measured on the way.
-  struct Solved {
-    std::vector<Solution> solutions;  ///< by context, then batch
+  /// What was measured on the way to solutions.
+  struct Measured {
     /// By (sigma, group_tokens), on which quality depends, whatever the capacity.
     std::map<std::pair<std::int64_t, std::int64_t>, KvSwapMeasured> quality;
-    std::map<KvSwapSetting, double> reuse_rate;
-    std::string trace_sha256;
+    std::map<KvSwapSetting, double> reuse_rate;  ///< of the last cell that tried the setting
     bool synthetic = false;
+  };
+  struct Solved {
+    std::vector<Solution> solutions;  ///< by context, then batch
+    Measured measured;
+    std::string trace_sha256;
   };
   /// `progress`: null = none. UserError where nothing fits into the budget.
   [[nodiscard]] Solved solve(StageStore& store, Progress* progress) const;
@@ -75,7 +77,7 @@ class KvSwapTuner {
   void state_problem();
   [[nodiscard]] std::int64_t context_of(const Cell& cell) const;
   [[nodiscard]] KvSwapMeasured measure(const Evaluator& evaluator, const KvSwapSetting& setting,
-                                       Solved& solved, std::mutex& mutex) const;
+                                       Measured& all) const;
 
   const KvSwapRequest request_;
   const std::vector<std::int64_t> batches_;

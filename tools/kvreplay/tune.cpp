@@ -189,7 +189,7 @@ void tune_kvswap(const TuneOptions& options) {
   ResultFolder folder = result_folder(options, tuner.name());
   folder.write_all(tuner.files(solved, options.command));
   const std::string name = folder.commit();
-  if (solved.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";
+  if (solved.measured.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";
   std::cout << KvSwapTuner::table(solved) << std::flush;
   std::cerr << "kvreplay: results in " << name << '\n';
 }

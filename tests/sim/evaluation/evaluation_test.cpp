@@ -97,7 +97,7 @@ class EvaluationTest : public testing::Test {
       text_.ids.push_back(static_cast<std::int32_t>(random.below(101)));
     }
     text_.source = "random";
-    text_.sha256 = "1234";
+    text_.sha256 = std::string(64, 'a');
   }
   static void TearDownTestSuite() {
     model_.reset();
@@ -146,7 +146,7 @@ TEST_F(EvaluationTest, FollowsATextAndLeavesNoTrace) {
 
   const auto manifest =
       nlohmann::json::parse(evaluation_manifest(request(), *model_, text_, cells));
-  EXPECT_EQ(manifest["text_sha256"], "1234");
+  EXPECT_EQ(manifest["text_sha256"], text_.sha256);
   EXPECT_EQ(manifest["prompt_tokens"], 80);
   EXPECT_TRUE(manifest["systems"].contains("quest 64 tokens"));
 }
@@ -213,7 +213,7 @@ TEST_F(EvaluationTest, KnowsItsOwnText) {
   const std::string file = folder.file("own.kvtrace.h5");
   EXPECT_TRUE(is_trace_of(file, text_));
   ModelText other = text_;
-  other.sha256 = "5678";
+  other.sha256 = std::string(64, 'b');
   EXPECT_FALSE(is_trace_of(file, other));
   other.sha256 = "";
   EXPECT_FALSE(is_trace_of(file, other));

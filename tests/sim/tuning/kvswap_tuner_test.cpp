@@ -24,7 +24,8 @@ using testing::HasSubstr;
 class KvSwapTunerTest : public testing::Test {
  protected:
   KvSwapTunerTest() : store_(folder_.file("kept"), 1 << 30) {
-    cut_trace(TraceReader(find_trace("story", {})), {.prompt_tokens = 192, .decode_tokens = 12},
+    cut_trace(TraceReader(find_trace("story", {})),
+              {.window_start = 3072 - 192, .prompt_tokens = 192, .decode_tokens = 12},
               folder_.file("small.kvtrace.h5"));
     const json members = {{"title", "test"},
                           {"trace", "small.kvtrace.h5"},
@@ -71,15 +72,19 @@ TEST_F(KvSwapTunerTest, SolvesEveryBatchAndContextWithinTheBudget) {
     EXPECT_EQ(one.found->memory_bytes,
               kvswap_memory_bytes(tuner.problem(), one.found->setting, one.context_tokens));
     EXPECT_LE(one.found->memory_bytes, tuner.problem().budget_bytes);
-    EXPECT_TRUE(solved.reuse_rate.contains(one.found->setting));
+    EXPECT_TRUE(solved.measured.reuse_rate.contains(one.found->setting));
   }
   EXPECT_THAT(places, testing::ElementsAre(std::pair(1024, 1), std::pair(1024, 2),
                                            std::pair(2048, 1), std::pair(2048, 2)));
-  EXPECT_FALSE(solved.synthetic);
+  EXPECT_FALSE(solved.measured.synthetic);
 
-  // A second time, from the store.
-  const KvSwapTuner::Solved again = tuner.solve(store_, nullptr);
-  EXPECT_EQ(KvSwapTuner::table(again), KvSwapTuner::table(solved));
+  // A second time, from the store, and on one thread.
+  const std::string text = tuner.files(solved, "").front().text;
+  EXPECT_EQ(tuner.files(tuner.solve(store_, nullptr), "").front().text, text);
+  KvSwapRequest alone = request();
+  alone.experiment.sets = {"threads=1"};
+  const KvSwapTuner on_one_thread(alone);
+  EXPECT_EQ(on_one_thread.files(on_one_thread.solve(store_, nullptr), "").front().text, text);
 
   // What it writes is found again.
   std::map<std::string, std::string> files;

@@ -58,7 +58,7 @@ TEST_F(DeviceWorkloadTest, SetsChangeTheDeviceOfASchedule) {
         load_device_workload({.source = schedule_file(), .model_device = "ufs40", .sets = sets});
     return time_schedule(workload.schedule, workload.model).requests.front().latency_ns();
   };
-  EXPECT_GT(latency({"device.read_latency_us=900"}), latency({}) + 500'000);
+  EXPECT_GT(latency({"device.command_latency_us=900"}), latency({}) + 500'000);
   EXPECT_THAT(user_error_of([&] { static_cast<void>(latency({"system=kvswap"})); }),
               AllOf(HasSubstr("--set system=kvswap"), HasSubstr("device.PARAMETER=VALUE")));
 }
