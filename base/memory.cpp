@@ -48,4 +48,14 @@ std::int64_t available_memory_bytes() {
   return of_group.value_or(of_system.value_or(0));
 }
 
+std::int64_t peak_memory_bytes() {
+  // Not getrusage: its maximum is inherited from the program that started this one.
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name;) {
+    std::int64_t kibibytes = 0;
+    if (name == "VmHWM:" && status >> kibibytes) return 1024 * kibibytes;
+  }
+  return 0;
+}
+
 }  // namespace kvreplay

@@ -1,19 +1,13 @@
 #include "base/parameters.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "base/number_text.hpp"
 #include "base/size.hpp"
 
 namespace kvreplay {
 namespace {
-
-std::string number_text(double number) {
-  char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, number).ptr;
-  return {buffer, end};
-}
 
 double as_number(const Value& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
@@ -88,7 +82,7 @@ std::string type_name(const Value& value) {
 std::string to_text(const Value& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* real = std::get_if<double>(&value)) return number_text(*real);
+  if (const auto* real = std::get_if<double>(&value)) return shortest_text(*real);
   return std::get<std::string>(value);
 }
 
@@ -98,8 +92,8 @@ std::string allowed_text(const Parameter& parameter) {
     return parameter.choices.empty() ? "text" : "one of " + join(parameter.choices);
   }
   std::string text = type_name(parameter.type);
-  if (std::isfinite(parameter.minimum)) text += " from " + number_text(parameter.minimum);
-  if (std::isfinite(parameter.maximum)) text += " to " + number_text(parameter.maximum);
+  if (std::isfinite(parameter.minimum)) text += " from " + shortest_text(parameter.minimum);
+  if (std::isfinite(parameter.maximum)) text += " to " + shortest_text(parameter.maximum);
   if (!parameter.unit.empty()) text += " " + parameter.unit;
   return text;
 }
@@ -151,7 +145,8 @@ void Arguments::set(const Parameter& parameter, Argument argument) {
   const auto* given = std::get_if<std::string>(&argument.value);
   const bool is_number = std::holds_alternative<std::int64_t>(parameter.type) ||
                          std::holds_alternative<double>(parameter.type);
-  if (const auto bytes = given != nullptr && is_number ? parse_size(*given) : std::nullopt) {
+  if (const auto bytes =
+          given != nullptr && is_number ? parse_size_with_unit(*given) : std::nullopt) {
     if (parameter.unit != "bytes") {
       throw UserError(place(parameter.name), "found the size " + *given,
                       allowed_text(parameter) + " (sizes with a unit are for bytes alone)");

@@ -1,42 +1,105 @@
 #include "base/size.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <string>
 #include <utility>
+
+#include "base/number_text.hpp"
 
 namespace kvreplay {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, double>, 10> kUnits{{
+// Far beyond any device, and no sum or product of offsets below it wraps.
+constexpr std::int64_t kMost = std::int64_t{1} << 62;
+
+constexpr std::array<std::pair<std::string_view, std::int64_t>, 10> kUnits{{
     {"B", 1},
-    {"kB", 1e3},
-    {"KB", 1e3},
-    {"MB", 1e6},
-    {"GB", 1e9},
-    {"TB", 1e12},
-    {"KiB", 0x1p10},
-    {"MiB", 0x1p20},
-    {"GiB", 0x1p30},
-    {"TiB", 0x1p40},
+    {"kB", 1'000},
+    {"KB", 1'000},
+    {"MB", 1'000'000},
+    {"GB", 1'000'000'000},
+    {"TB", 1'000'000'000'000},
+    {"KiB", std::int64_t{1} << 10},
+    {"MiB", std::int64_t{1} << 20},
+    {"GiB", std::int64_t{1} << 30},
+    {"TiB", std::int64_t{1} << 40},
 }};
+
+/// Of K, M, G or T, in either case; 0 of anything else.
+std::int64_t letter_factor(std::string_view unit) {
+  constexpr std::string_view kLetters = "KMGTkmgt";
+  if (unit.size() != 1) return 0;
+  const std::size_t at = kLetters.find(unit.front());
+  return at == std::string_view::npos ? 0 : std::int64_t{1} << (10 * (at % 4 + 1));
+}
+
+std::int64_t unit_factor(std::string_view unit) {
+  for (const auto& [name, factor] : kUnits) {
+    if (unit == name) return factor;
+  }
+  return 0;
+}
+
+/// The text before and after the end of its number. Nothing where it does not begin with a digit.
+struct Split {
+  std::string_view number;
+  std::string_view unit;
+  bool whole = false;
+};
+
+std::optional<Split> split(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789";
+  std::size_t end = std::min(text.find_first_not_of(kDigits), text.size());
+  if (end == 0) return std::nullopt;
+  const bool whole = end == text.size() || text[end] != '.';
+  if (!whole) end = std::min(text.find_first_not_of(kDigits, end + 1), text.size());
+  Split parts{text.substr(0, end), text.substr(end), whole};
+  if (parts.unit.starts_with(' ')) {
+    parts.unit.remove_prefix(1);
+    if (parts.unit.empty()) return std::nullopt;
+  }
+  return parts;
+}
+
+std::optional<std::int64_t> times(const Split& parts, std::int64_t factor) {
+  const char* const begin = parts.number.data();
+  const char* const end = begin + parts.number.size();
+  if (parts.whole) {
+    std::int64_t number = 0;
+    if (std::from_chars(begin, end, number).ec != std::errc()) return std::nullopt;
+    if (number > kMost / factor) return std::nullopt;
+    return number * factor;
+  }
+  double number = 0;
+  if (std::from_chars(begin, end, number).ec != std::errc()) return std::nullopt;
+  const double bytes = number * static_cast<double>(factor);
+  if (bytes > static_cast<double>(kMost) || bytes != std::floor(bytes)) return std::nullopt;
+  return static_cast<std::int64_t>(bytes);
+}
 
 }  // namespace
 
+std::optional<std::int64_t> parse_size_with_unit(std::string_view text) {
+  const std::optional<Split> parts = split(text);
+  if (!parts) return std::nullopt;
+  std::int64_t factor = unit_factor(parts->unit);
+  if (factor == 0 && parts->whole) factor = letter_factor(parts->unit);
+  return factor == 0 ? std::nullopt : times(*parts, factor);
+}
+
 std::optional<std::int64_t> parse_size(std::string_view text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc()) return std::nullopt;
-  std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-  if (unit.starts_with(' ')) unit.remove_prefix(1);
-  for (const auto& [name, factor] : kUnits) {
-    if (unit != name) continue;
-    const double bytes = number * factor;
-    if (!(bytes >= 0 && bytes <= 0x1p53) || bytes != std::floor(bytes)) return std::nullopt;
-    return static_cast<std::int64_t>(bytes);
-  }
-  return std::nullopt;
+  const std::optional<Split> parts = split(text);
+  if (parts && parts->whole && parts->unit.empty()) return times(*parts, 1);
+  return parse_size_with_unit(text);
+}
+
+std::optional<std::int64_t> parse_count(std::string_view text) {
+  const std::optional<Split> parts = split(text);
+  if (!parts || !parts->whole) return std::nullopt;
+  const std::int64_t factor = parts->unit.empty() ? 1 : letter_factor(parts->unit);
+  return factor == 0 ? std::nullopt : times(*parts, factor);
 }
 
 std::string size_text(std::int64_t bytes) {
@@ -47,12 +110,15 @@ std::string size_text(std::int64_t bytes) {
     number /= 1024;
     ++unit;
   }
-  std::array<char, 32> buffer{};
-  const int decimals = unit == 0 ? 0 : 1;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                 std::chars_format::fixed, decimals)
-                       .ptr;
-  return std::string(buffer.data(), end) + " " + kNames[unit];
+  return fixed_text(number, unit == 0 ? 0 : 1) + " " + kNames[unit];
+}
+
+std::string short_size_text(std::uint64_t bytes) {
+  for (const auto& [shift, letter] : {std::pair{30, 'G'}, {20, 'M'}, {10, 'K'}}) {
+    const std::uint64_t unit = std::uint64_t{1} << shift;
+    if (bytes >= unit && bytes % unit == 0) return std::to_string(bytes / unit) + letter;
+  }
+  return std::to_string(bytes);
 }
 
 }  // namespace kvreplay

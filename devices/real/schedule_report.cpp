@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/statistics.hpp"
+#include "base/number_text.hpp"
+#include "base/table.hpp"
 
 namespace kvreplay {
 
@@ -179,11 +181,15 @@ Json ScheduleComparison::summary() const {
 
 std::string ScheduleComparison::table() const {
   const auto steps = static_cast<double>(std::max<std::size_t>(1, steps_));
-  std::string text = format("%-28s %12s %12s %9s\n", "", "modelled", "measured", "error");
-  const auto row = [&text](const char* name, double modelled, double measured) {
-    text += format("%-28s %12.3f %12.3f", name, modelled, measured);
-    if (measured > 0) text += format(" %+8.1f%%", 100 * (modelled / measured - 1));
-    text += '\n';
+  Table table({{"", Table::Align::kLeft, 28},
+               {"modelled", Table::Align::kRight, 12},
+               {"measured", Table::Align::kRight, 12},
+               {"error", Table::Align::kRight, 9}},
+              " ");
+  const auto row = [&table](const char* name, double modelled, double measured) {
+    std::vector<std::string> cells{name, fixed_text(modelled, 3), fixed_text(measured, 3)};
+    if (measured > 0) cells.push_back(error_percent_text(modelled / measured));
+    table.add_row(std::move(cells));
   };
   const auto both = [&](const char* name, double Side::*value) {
     row(name, modelled_.*value / steps * 1e3, measured_.*value / steps * 1e3);
@@ -201,11 +207,12 @@ std::string ScheduleComparison::table() const {
     row(name, modelled_.all.*value, measured_.all.*value);
   }
   const StepErrors errors = step_errors();
-  text += format(
-      "\nError of the latency of a step, %zu steps: mean %+.1f %%; of its absolute value median "
-      "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",
-      steps_, 100 * errors.mean, 100 * errors.median, 100 * errors.p90, 100 * errors.greatest);
-  return text;
+  return table.text() + format(
+                            "\nError of the latency of a step, %zu steps: mean %+.1f %%; of its "
+                            "absolute value median "
+                            "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",
+                            steps_, 100 * errors.mean, 100 * errors.median, 100 * errors.p90,
+                            100 * errors.greatest);
 }
 
 }  // namespace kvreplay

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/key_value.hpp"
 #include "base/size.hpp"
 #include "sim/replay/experiment.hpp"
 
@@ -69,7 +70,8 @@ RangeEnd range_end(const ConfigNode& node) {
     return {*real, false, false};
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    if (const auto bytes = parse_size(*text)) return {static_cast<double>(*bytes), true, true};
+    if (const auto bytes = parse_size_with_unit(*text))
+      return {static_cast<double>(*bytes), true, true};
   }
   throw UserError(node.place(), "found " + type_name(value) + " " + to_text(value),
                   "a number or a size such as 64KiB");
@@ -330,16 +332,13 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
   std::vector<Axis> command;
   for (const std::string& set : sets) {
     const Place place{"--set " + set, ""};
-    const std::size_t equals = set.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw UserError(place, "found no key=value", "such as device=emmc51");
-    }
-    if (equals + 1 == set.size()) {
+    const std::optional<KeyValue> given = split_key_value(set);
+    if (!given) throw UserError(place, "found no key=value", "such as device=emmc51");
+    if (given->value.empty()) {
       throw UserError(place, "found no value", "key=value, such as device=emmc51");
     }
-    const std::string key = set.substr(0, equals);
-    const ConfigNode value = ConfigNode::parse(
-        command_value(std::string_view(set).substr(equals + 1)).dump(), place.file);
+    const std::string& key = given->key;
+    const ConfigNode value = ConfigNode::parse(command_value(given->value).dump(), place.file);
     if (key == "case") {
       picked_cases = value.items();
       continue;

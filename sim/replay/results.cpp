@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -13,9 +12,11 @@
 
 #include "base/build_info.hpp"
 #include "base/hash.hpp"
+#include "base/number_text.hpp"
 #include "base/output_file.hpp"
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
+#include "base/table.hpp"
 
 namespace kvreplay {
 namespace {
@@ -217,9 +218,7 @@ std::string exact_text(const CellValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
   const double number = std::get<double>(value);
   if (std::isnan(number)) return "";
-  std::array<char, 32> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
-  return {buffer.data(), end};
+  return shortest_text(number);
 }
 
 /// For the eye: a fixed number of decimals; "-" for NaN.
@@ -227,11 +226,7 @@ std::string rounded_text(const CellValue& value, int decimals) {
   const auto* number = std::get_if<double>(&value);
   if (number == nullptr) return exact_text(value);
   if (std::isnan(*number)) return "-";
-  std::array<char, 400> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), *number,
-                                 std::chars_format::fixed, decimals)
-                       .ptr;
-  return {buffer.data(), end};
+  return fixed_text(*number, decimals);
 }
 
 std::string csv_field(const std::string& text) {
@@ -276,27 +271,6 @@ ordered_json json_value(const CellValue& value) {
     return nullptr;
   }
   return std::visit([](const auto& scalar) { return ordered_json(scalar); }, value);
-}
-
-struct TableColumn {
-  std::string name;
-  std::vector<std::string> cells;
-  bool is_text = false;
-
-  [[nodiscard]] bool is_constant() const {
-    return std::all_of(cells.begin(), cells.end(),
-                       [&](const std::string& cell) { return cell == cells.front(); });
-  }
-  [[nodiscard]] std::size_t width() const {
-    std::size_t width = name.size();
-    for (const std::string& cell : cells) width = std::max(width, cell.size());
-    return width;
-  }
-};
-
-std::string padded(const std::string& text, std::size_t width, bool left) {
-  const std::string space(width - text.size(), ' ');
-  return left ? text + space : space + text;
 }
 
 std::string command_text(const Experiment& experiment) {
@@ -350,34 +324,30 @@ std::string table_text(const ResultTable& table) {
         '\n';
     if (text.find(line) == std::string::npos) text += line;
   }
-  std::vector<TableColumn> shown;
+  std::vector<Table::Column> shown;
+  std::vector<std::vector<std::string>> rows(table.rows.size());
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     if (table.columns[i].decimals < 0) continue;
-    TableColumn& made = shown.emplace_back();
-    made.name = table.columns[i].name;
+    bool is_text = false;
+    std::vector<std::string> cells;
     for (const std::vector<CellValue>& row : table.rows) {
-      made.is_text |= std::holds_alternative<std::string>(row[i]);
-      made.cells.push_back(rounded_text(row[i], table.columns[i].decimals));
+      is_text |= std::holds_alternative<std::string>(row[i]);
+      cells.push_back(rounded_text(row[i], table.columns[i].decimals));
     }
-    if (table.rows.size() == 1 || !made.is_constant()) continue;
-    text += made.name + ": " + made.cells.front() + '\n';
-    shown.pop_back();
+    const auto is_first = [&](const std::string& cell) { return cell == cells.front(); };
+    if (rows.size() > 1 && std::all_of(cells.begin(), cells.end(), is_first)) {
+      text += table.columns[i].name + ": " + cells.front() + '\n';
+      continue;
+    }
+    shown.push_back({table.columns[i].name, is_text ? Table::Align::kLeft : Table::Align::kRight});
+    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].push_back(std::move(cells[row]));
   }
   if (!text.empty()) text += '\n';
 
-  std::vector<std::size_t> widths;
-  for (const TableColumn& column : shown) widths.push_back(column.width());
-  const auto add_line = [&](auto&& cell) {
-    std::string line;
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      if (!line.empty()) line += "  ";
-      line += padded(cell(shown[i]), widths[i], shown[i].is_text);
-    }
+  Table varying(std::move(shown));
+  for (std::vector<std::string>& row : rows) varying.add_row(std::move(row));
+  for (const std::string& line : varying.lines()) {
     text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
-  };
-  add_line([](const TableColumn& column) { return column.name; });
-  for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    add_line([&](const TableColumn& column) { return column.cells[row]; });
   }
   return text;
 }

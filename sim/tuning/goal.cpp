@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "base/error.hpp"
+#include "base/number_text.hpp"
 #include "base/parameters.hpp"
 #include "base/size.hpp"
 #include "sim/replay/results.hpp"
@@ -60,6 +61,17 @@ Objectives Goal::reference(const std::vector<Objectives>& points) const {
   if (max_latency_ms) reference[1] = *max_latency_ms;
   if (max_dram_bytes) reference[2] = static_cast<double>(*max_dram_bytes);
   return reference;
+}
+
+std::string Goal::quality_text(double lost) const {
+  return quality == "attention_mass" ? "attention mass " + fixed_text(1 - lost, 4)
+                                     : "output error " + fixed_text(lost, 4);
+}
+
+std::string Goal::text(const Objectives& objectives) const {
+  return fixed_text(objectives[kLatency], 2) + " ms a token, " +
+         quality_text(objectives[kQuality]) + ", " + fixed_text(objectives[kDram] / 1048576, 1) +
+         " MiB";
 }
 
 std::string Goal::limits_text() const {

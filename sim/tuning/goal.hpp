@@ -14,6 +14,11 @@ namespace kvreplay {
 /// A number of a row of results by its column's name (docs/metrics.md).
 [[nodiscard]] double metric(const CellResult& cell, std::string_view column);
 
+// Places in Objectives.
+inline constexpr std::size_t kQuality = 0;  ///< what is lost of it
+inline constexpr std::size_t kLatency = 1;
+inline constexpr std::size_t kDram = 2;
+
 /// What a search is for: the fidelity that it minimises the loss of, beside latency and DRAM, and
 /// the limits that it keeps to.
 struct Goal {
@@ -31,6 +36,10 @@ struct Goal {
   [[nodiscard]] Score score(const CellResult& cell) const;
   /// Where hypervolumes end: the limits, and where there is none the worst of the points.
   [[nodiscard]] Objectives reference(const std::vector<Objectives>& points) const;
+  /// "12.30 ms a token, output error 0.0123, 310.0 MiB"
+  [[nodiscard]] std::string text(const Objectives& objectives) const;
+  /// "output error 0.0123" of what is lost, or "attention mass 0.9877".
+  [[nodiscard]] std::string quality_text(double lost) const;
   /// "dram_kv_bytes at most 310.0 MiB, ..."; "none" without limits.
   [[nodiscard]] std::string limits_text() const;
 };

@@ -1,14 +1,15 @@
 #include <CLI/CLI.hpp>
-#include <iomanip>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "base/error.hpp"
 #include "base/size.hpp"
+#include "base/table.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
 namespace {
@@ -22,28 +23,34 @@ const std::map<std::string, const char*> kMeanings{
     {"trace", "hashes of trace files"},
     {"rates", "how long the work took, for the estimate of --plan"}};
 
-void print_line(const std::string& kind, const FolderStore::Use& use, const std::string& meaning) {
-  std::cout << std::left << std::setw(10) << kind << std::right << std::setw(10) << use.entries
-            << " entries" << std::setw(12) << size_text(use.bytes)
-            << (meaning.empty() ? "" : "  " + meaning) << '\n';
+std::vector<std::string> line_of(const std::string& kind, const FolderStore::Use& use,
+                                 const std::string& meaning) {
+  std::vector<std::string> line{kind, std::to_string(use.entries) + " entries",
+                                size_text(use.bytes)};
+  if (!meaning.empty()) line.push_back("  " + meaning);
+  return line;
 }
 
 void print_info(const CacheOptions& options) {
   const std::optional<FolderStore> store = options.open();
   std::cout << "folder: " << store->folder() << '\n';
+  constexpr auto kLeft = Table::Align::kLeft;
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"", kLeft, 10}, {"", kRight, 18}, {"", kRight, 12}, {"", kLeft}}, "");
   FolderStore::Use all;
   for (const auto& [kind, use] : store->use_by_kind()) {
     const auto meaning = kMeanings.find(kind);
-    print_line(kind, use, meaning == kMeanings.end() ? "" : meaning->second);
+    table.add_row(line_of(kind, use, meaning == kMeanings.end() ? "" : meaning->second));
     all.entries += use.entries;
     all.bytes += use.bytes;
   }
-  print_line("all", all, "");
+  table.add_row(line_of("all", all, ""));
+  std::cout << table.text(false);
 }
 
 void prune(const CacheOptions& options) {
   std::optional<FolderStore> store = options.open();
-  const FolderStore::Use removed = store->prune(options.limit_bytes());
+  const FolderStore::Use removed = store->prune(options.limit_bytes);
   std::cout << "removed " << removed.entries << " entries, " << size_text(removed.bytes)
             << ", from " << store->folder() << '\n';
 }
@@ -56,23 +63,16 @@ void CacheOptions::add_to(CLI::App& command) {
                   "Folder of what is kept (default: $XDG_CACHE_HOME/kvreplay, or else "
                   "~/.cache/kvreplay)")
       ->type_name("DIR");
-  command
-      .add_option("--cache-limit", limit,
-                  "What was used longest ago leaves the folder when it outgrows this")
-      ->type_name("SIZE")
-      ->capture_default_str();
-}
-
-std::int64_t CacheOptions::limit_bytes() const {
-  const std::optional<std::int64_t> bytes = limit == "0" ? 0 : parse_size(limit);
-  if (!bytes) throw UserError({"--cache-limit", ""}, "found " + limit, "a size such as 10GiB");
-  return *bytes;
+  add_size_option(command, "--cache-limit", limit_bytes,
+                  "What was used longest ago leaves the folder when it outgrows this",
+                  {.example = "10GiB"})
+      ->default_str("10GiB");
 }
 
 std::optional<FolderStore> CacheOptions::open() const {
   if (none) return std::nullopt;
   return std::optional<FolderStore>(
-      std::in_place, folder.empty() ? FolderStore::default_folder() : folder, limit_bytes());
+      std::in_place, folder.empty() ? FolderStore::default_folder() : folder, limit_bytes);
 }
 
 std::string CacheOptions::left_by_interrupt() const {

@@ -22,6 +22,20 @@ void add_new_trace_argument(CLI::App& command, std::string& file, const std::str
   command.add_option("OUT", file, help)->required()->check(CLI::NonexistentPath)->type_name("");
 }
 
+void add_configs_option(CLI::App& command, ConfigFolder& configs) {
+  command
+      .add_option_function<std::string>(
+          "--configs", [&configs](const std::string& folder) { configs = ConfigFolder(folder); },
+          "Where names are looked up")
+      ->type_name("DIR");
+}
+
+ExperimentRequest ExperimentOptions::request() const {
+  ExperimentRequest request{name, sets, configs};
+  if (threads > 0) request.sets.push_back("threads=" + std::to_string(threads));
+  return request;
+}
+
 void add_threads_option(CLI::App& command, int& threads, const std::string& what) {
   threads = 0;
   command

@@ -1,16 +1,9 @@
 #include "tools/kvreplay/device.hpp"
 
+#include "base/key_value.hpp"
 #include "tools/kvreplay/commands.hpp"
 
 namespace kvreplay {
-
-std::string size_text(std::uint64_t bytes) {
-  for (const auto& [shift, letter] : {std::pair{30, "G"}, {20, "M"}, {10, "K"}}) {
-    const std::uint64_t unit = std::uint64_t{1} << shift;
-    if (bytes >= unit && bytes % unit == 0) return std::to_string(bytes / unit) + letter;
-  }
-  return std::to_string(bytes);
-}
 
 CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets) {
   return command
@@ -22,11 +15,9 @@ CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets) {
 
 ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets) {
   for (const std::string& set : sets) {
-    const std::size_t equals = set.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw UserError({"", "--set"}, "found '" + set + "'", "NAME=VALUE");
-    }
-    preset = preset.with(set.substr(0, equals), set.substr(equals + 1));
+    const std::optional<KeyValue> given = split_key_value(set);
+    if (!given) throw UserError({"", "--set"}, "found '" + set + "'", "NAME=VALUE");
+    preset = preset.with(given->key, given->value);
   }
   return preset;
 }

@@ -53,7 +53,4 @@ CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets);
 /// The preset with each NAME=VALUE replaced. An unknown name is refused when it is parsed.
 [[nodiscard]] ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets);
 
-/// "512", "24K", "1M": as add_size_option reads it.
-[[nodiscard]] std::string size_text(std::uint64_t bytes);
-
 }  // namespace kvreplay

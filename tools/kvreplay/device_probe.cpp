@@ -115,9 +115,9 @@ void add_device_probe(CLI::App& device) {
   command->add_option("--out", options->out, "The result, as JSON; missing folders are made")
       ->required()
       ->type_name("FILE");
-  as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes"))
-      ->type_name("BYTES,...")
-      ->check(in_range(1.0, 64.0 * (1 << 20)));
+  as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes",
+                          {.least = 1, .most = 64 << 20}))
+      ->type_name("SIZE,...");
   as_list(command->add_option("--depth", options->request.grid.depths, "Outstanding requests"))
       ->type_name("N,...")
       ->check(in_range(1, 1024));
@@ -145,10 +145,7 @@ void add_device_probe(CLI::App& device) {
       ->type_name("S")
       ->check(in_range(0.01, 86400.0))
       ->capture_default_str();
-  add_size_option(*command, "--create", options->create_bytes,
-                  "Make TARGET, a new file of this size; it is removed in the end")
-      ->check(create_range())
-      ->type_name("BYTES");
+  add_create_option(*command, options->create_bytes);
   command->add_flag("--allow-destructive", options->allow_destructive,
                     "Writes may destroy what TARGET holds");
   command->add_flag("--huge-pages", options->huge_pages,

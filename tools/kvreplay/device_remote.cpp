@@ -2,10 +2,10 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/interrupt_cleanup.hpp"
 #include "base/output_file.hpp"
 #include "base/progress.hpp"
 #include "devices/remote/remote_device.hpp"
-#include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/open_target.hpp"
 
 namespace kvreplay {

@@ -10,8 +10,9 @@
 
 #include "base/registry.hpp"
 #include "sim/replay/experiment.hpp"
+#include "sim/replay/system_page.hpp"
 #include "tools/kvreplay/commands.hpp"
-#include "tools/kvreplay/system_page.hpp"
+#include "tools/kvreplay/common_options.hpp"
 
 namespace kvreplay {
 namespace {
@@ -135,23 +136,23 @@ void add_explain(CLI::App& program) {
   struct Options {
     std::string name;
     bool markdown = false;
-    std::string configs = ConfigFolder::standard().folder();
+    ConfigFolder configs = ConfigFolder::standard();
   };
   CLI::App* command = program.add_subcommand(
       "explain", "Say what a system, device, model, platform, experiment or part is made of");
   auto options = std::make_shared<Options>();
   command->add_option("NAME", options->name, "As `list` shows it")->required()->type_name("");
-  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  add_configs_option(*command, options->configs);
   command->add_flag("--markdown", options->markdown, "Of a system: its page, as in docs/systems");
   command->footer(
       "Examples:\n  kvreplay explain kvswap\n  kvreplay explain emmc51\n"
       "  kvreplay explain cache/fifo");
   command->callback([options] {
-    const ConfigFolder configs(options->configs);
     if (options->markdown) {
-      std::cout << system_page(SystemSpec::load(configs.file("systems", options->name, {})));
+      std::cout << system_page(
+          SystemSpec::load(options->configs.file("systems", options->name, {})));
     } else {
-      explain(options->name, configs);
+      explain(options->name, options->configs);
     }
   });
 }

@@ -8,6 +8,7 @@
 #include "policies/place/access_export.hpp"
 #include "sim/replay/experiment.hpp"
 #include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
@@ -18,7 +19,7 @@ struct ExportOptions {
   std::string out;
   std::int64_t layer = 0;
   std::string model;
-  std::string configs = ConfigFolder::standard().folder();
+  ConfigFolder configs = ConfigFolder::standard();
 };
 
 /// Where the model's layer stands in the log; a dense one has no cache.
@@ -39,7 +40,7 @@ void export_log(const ExportOptions& options) {
   const std::size_t layer = index_of(log, options);
   KvShape shape{std::ssize(log.layers), log.query_heads, log.kv_heads, log.head_dim};
   if (!options.model.empty()) {
-    const std::string file = ConfigFolder(options.configs).file("models", options.model, {});
+    const std::string file = options.configs.file("models", options.model, {});
     shape = ModelSpec::load(file).kv_shape();
   }
   export_accesses(log, layer, shape, options.out);
@@ -69,7 +70,7 @@ void add_export_accesses(CLI::App& program) {
       ->add_option("--model", options->model,
                    "Project onto this model's shape (default: as recorded)")
       ->type_name("NAME");
-  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  add_configs_option(*command, options->configs);
   command->footer(
       "A record is 24 bytes, little-endian: u32 step, u64 stream << 32 | group, u32 bytes, i64 "
       "number "

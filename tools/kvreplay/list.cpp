@@ -1,7 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <iomanip>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -11,10 +10,12 @@
 
 #include "base/printable.hpp"
 #include "base/registry.hpp"
+#include "base/table.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/results.hpp"
+#include "sim/replay/system_page.hpp"
 #include "tools/kvreplay/commands.hpp"
-#include "tools/kvreplay/system_page.hpp"
+#include "tools/kvreplay/common_options.hpp"
 #include "traces/shipped.hpp"
 #include "traces/trace.hpp"
 
@@ -24,11 +25,9 @@ namespace {
 using Rows = std::vector<std::pair<std::string, std::string>>;  // name, what it is
 
 void print_rows(const Rows& rows) {
-  std::size_t width = 0;
-  for (const auto& [name, text] : rows) width = std::max(width, name.size());
-  for (const auto& [name, text] : rows) {
-    std::cout << std::left << std::setw(static_cast<int>(width)) << name << "  " << text << '\n';
-  }
+  Table table({{"", Table::Align::kLeft}, {"", Table::Align::kLeft}});
+  for (const auto& [name, text] : rows) table.add_row({name, text});
+  std::cout << table.text(false);
 }
 
 void list_configs(const ConfigFolder& configs, const std::string& kind) {
@@ -87,7 +86,7 @@ struct ListOptions {
   std::string kind;
   std::string role;
   bool markdown = false;
-  std::string configs = ConfigFolder::standard().folder();
+  ConfigFolder configs = ConfigFolder::standard();
 };
 
 }  // namespace
@@ -99,7 +98,7 @@ void add_list(CLI::App& program) {
                                        "parts",   "experiments", "metrics", "traces"};
   command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
   command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
-  command->add_option("--configs", options->configs, "Where names are looked up")->type_name("DIR");
+  add_configs_option(*command, options->configs);
   command->add_flag("--markdown", options->markdown, "Of systems: the index of docs/systems");
   command->footer("Examples:\n  kvreplay list systems\n  kvreplay list parts cache");
   command->callback([options, kinds] {
@@ -120,9 +119,9 @@ void add_list(CLI::App& program) {
     } else if (options->kind == "traces") {
       list_traces();
     } else if (options->markdown) {
-      std::cout << system_index(ConfigFolder(options->configs));
+      std::cout << system_index(options->configs);
     } else {
-      list_configs(ConfigFolder(options->configs), options->kind);
+      list_configs(options->configs, options->kind);
     }
   });
 }

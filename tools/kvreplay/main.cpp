@@ -8,8 +8,8 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/interrupt_cleanup.hpp"
 #include "tools/kvreplay/commands.hpp"
-#include "tools/kvreplay/interrupt_cleanup.hpp"
 
 namespace kvreplay {
 namespace {

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/models/model_file.hpp"
+#include "sim/models/model_text.hpp"
 
 namespace CLI {
 class App;
@@ -21,15 +21,6 @@ struct TextOptions {
 };
 
 void add_text_options(CLI::App& command, TextOptions& options);
-
-/// Token ids and what a trace says of their source.
-struct ModelText {
-  std::vector<std::int32_t> ids;
-  std::string source;
-  std::string sha256;
-  std::optional<std::int64_t> prompt_tokens;  ///< of the trace, where it came from one
-  std::optional<std::int64_t> steps;
-};
 
 [[nodiscard]] ModelText load_text(const TextOptions& options, const Model& model);
 

@@ -18,15 +18,27 @@ namespace kvreplay {
 
 // What these validators find wrong is the end of a line that begins with the option's name.
 
-/// Bytes (or tokens) of "512", "24K", "1M", "2GiB": a whole number, K, M, G and T powers of 1024.
-/// Writes the number in place of the text; otherwise returns what is wrong.
-[[nodiscard]] std::string read_size(std::string& text);
+/// What a size must be.
+struct SizeOption {
+  std::string example = "24KiB";
+  std::uint64_t least = 0;
+  std::uint64_t most = std::uint64_t{1} << 62;
+};
 
-/// An option that takes sizes as read_size() does. A list where `value` is a vector.
+/// Bytes of a size (base/size.hpp). Writes the number in place of the text; otherwise returns what
+/// is wrong.
+[[nodiscard]] std::string read_size(std::string& text, const SizeOption& option);
+/// The same of a number of tokens: "512", "16K".
+[[nodiscard]] std::string read_count(std::string& text);
+
+/// An option that takes sizes. A list where `value` is a vector.
 template <typename Value>
 CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& value,
-                             const std::string& help) {
-  return command.add_option(name, value, help)->transform(CLI::Validator(read_size, "SIZE"));
+                             const std::string& help, SizeOption size = {}) {
+  const auto read = [size = std::move(size)](std::string& text) { return read_size(text, size); };
+  return command.add_option(name, value, help)
+      ->transform(CLI::Validator(read, ""))
+      ->type_name("SIZE");
 }
 
 /// Both ends belong to the range. Unlike CLI::Range, it refuses "nan", a negative number that
@@ -73,9 +85,11 @@ inline CLI::Validator seed_range() {
   return in_range(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
 }
 
-/// Of --create: a size of 0 would be no file at all.
-inline CLI::Validator create_range() {
-  return in_range(std::uint64_t{1}, std::uint64_t{1} << 62);
+/// --create SIZE: a file of 0 bytes would be none at all.
+inline void add_create_option(CLI::App& command, std::uint64_t& bytes) {
+  add_size_option(command, "--create", bytes,
+                  "Make TARGET, a new file of this size; it is removed in the end",
+                  {.example = "2GiB", .least = 1});
 }
 
 /// A comma list, each value of which is checked.

@@ -15,8 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "base/interrupt_cleanup.hpp"
+#include "base/memory.hpp"
+#include "base/number_text.hpp"
 #include "base/output_file.hpp"
-#include "base/size.hpp"
+#include "base/result_folder.hpp"
+#include "base/table.hpp"
 #include "policies/adapters/adapt.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/folder_store.hpp"
@@ -25,10 +29,7 @@
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
-#include "tools/kvreplay/interrupt_cleanup.hpp"
 #include "tools/kvreplay/option_values.hpp"
-#include "tools/kvreplay/peak_memory.hpp"
-#include "tools/kvreplay/result_folder.hpp"
 
 namespace kvreplay {
 namespace {
@@ -41,20 +42,17 @@ const std::map<std::string, Format> kFormats{
     {"none", [](std::span<const CellResult>) { return std::string(); }}};
 
 struct RunOptions {
-  std::string experiment;
-  std::vector<std::string> sets;
+  ExperimentOptions experiment;
   std::string out;
   std::string format = "table";
-  int threads = 0;
   std::int64_t steps = 0;
   bool access_log = false;
   std::string timeline;
   std::int64_t timeline_steps = 3;
-  std::string configs;
   // Of a sweep.
   CacheOptions cache;
   std::string shard = "1/1";
-  std::string memory;
+  std::int64_t memory_bytes = 0;  ///< 0 = by what is available
   bool plan = false;
   bool quiet = false;
 };
@@ -62,13 +60,9 @@ struct RunOptions {
 /// More would be a file that no viewer opens.
 constexpr std::size_t kTimelineCells = 16;
 
-Experiment load(RunOptions options) {
-  const ConfigFolder configs =
-      options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
-  if (options.threads > 0) options.sets.push_back("threads=" + std::to_string(options.threads));
-  if (options.steps > 0) options.sets.push_back("steps=" + std::to_string(options.steps));
-  const std::string file = configs.file("experiments", options.experiment, {});
-  return Experiment::load(file, options.sets, configs);
+Experiment load(const RunOptions& options) {
+  const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
+  return options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
 }
 
 void warn_of_own_text(const Experiment& experiment) {
@@ -160,19 +154,8 @@ Shard shard_of(const std::string& text) {
   return shard;
 }
 
-std::int64_t memory_of(const std::string& text) {
-  if (text.empty()) return 0;
-  const std::optional<std::int64_t> bytes = parse_size(text);
-  if (!bytes || *bytes == 0) {
-    throw UserError({"--memory", ""}, "found " + text, "a size such as 4GiB");
-  }
-  return *bytes;
-}
-
 std::string seconds_text(double seconds) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(seconds < 10 ? 1 : 0) << seconds << " s";
-  return text.str();
+  return fixed_text(seconds, seconds < 10 ? 1 : 0) + " s";
 }
 
 void show_plan(const Replay& replay, const Experiment& experiment, const RunOptions& options) {
@@ -183,15 +166,19 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
     text << " (shard " << options.shard << " of " << experiment.cells.size() << ")";
   }
   text << ", " << replay.finished_cells() << " finished before\n";
+  constexpr auto kLeft = Table::Align::kLeft;
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"", kLeft, 17}, {"", kRight, 18}, {"", kRight, 19}, {"", kLeft}}, "");
   const std::array<StageCost, 3> costs = replay.costs();
   double seconds = 0;
   for (std::size_t i = 0; i < costs.size(); ++i) {
-    text << "  stage " << std::left << std::setw(9) << kStages[i] << std::right << std::setw(7)
-         << costs[i].outputs << " different, " << std::setw(7) << costs[i].outputs - costs[i].stored
-         << " to compute, about " << seconds_text(costs[i].seconds) << '\n';
+    table.add_row({std::string("  stage ") + kStages[i],
+                   std::to_string(costs[i].outputs) + " different,",
+                   std::to_string(costs[i].outputs - costs[i].kept) + " to compute",
+                   ", about " + seconds_text(costs[i].seconds)});
     seconds += costs[i].seconds;
   }
-  text << "  about " << seconds_text(seconds) << " in all, by what "
+  text << table.text(false) << "  about " << seconds_text(seconds) << " in all, by what "
        << (replay.rates_measured() ? "the last sweep with this cache" : "a server core")
        << " took, if nothing else runs on the " << replay.threads() << " threads\n";
   std::cerr << text.str();
@@ -227,8 +214,8 @@ void run_sweep(const RunOptions& options) {
   ReplayOptions replay_options;
   replay_options.show_progress = !options.quiet;
   replay_options.shard = shard;
-  replay_options.memory_bytes = memory_of(options.memory);
-  if (store) replay_options.store = *store;
+  replay_options.memory_bytes = options.memory_bytes;
+  replay_options.store = store ? &*store : nullptr;
   ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
     return cell_line(cell, number, experiment.cells.size());
@@ -254,12 +241,12 @@ void run_sweep(const RunOptions& options) {
 
 void add_common_options(CLI::App& command, RunOptions& options) {
   command
-      .add_option("EXPERIMENT", options.experiment,
+      .add_option("EXPERIMENT", options.experiment.name,
                   "A file such as configs/experiments/first.json, or a name from `list "
                   "experiments`")
       ->required();
   command
-      .add_option("--set", options.sets,
+      .add_option("--set", options.experiment.sets,
                   "Replace a member of the experiment, or a parameter of the systems, model, "
                   "platform or device that it names. A comma list or a range, as in "
                   "docs/experiments.md, gives a cell for each value; sizes may have a unit "
@@ -274,11 +261,11 @@ void add_common_options(CLI::App& command, RunOptions& options) {
       ->check(one_of(kFormats))
       ->type_name("table|json|csv|none")
       ->capture_default_str();
-  add_threads_option(command, options.threads, "results do");
+  add_threads_option(command, options.experiment.threads, "results do");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
       ->check(in_range(1, 1 << 30))
       ->type_name("N");
-  command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
+  add_configs_option(command, options.experiment.configs);
   command
       .add_option("--timeline", options.timeline,
                   "Also write when each layer computes, reads and writes, for chrome://tracing and "
@@ -320,11 +307,10 @@ void add_sweep(CLI::App& program) {
                    "Only part I of N of the cells; `kvreplay merge` puts the parts together")
       ->type_name("I/N")
       ->capture_default_str();
-  command
-      ->add_option("--memory", options->memory,
-                   "What access logs and I/O plans may take in memory at once, such as 4GiB "
-                   "(default: four fifths of what is available)")
-      ->type_name("SIZE");
+  add_size_option(*command, "--memory", options->memory_bytes,
+                  "What access logs and I/O plans may take in memory at once, such as 4GiB "
+                  "(default: four fifths of what is available)",
+                  {.example = "4GiB", .least = 1 << 20});
   command->add_flag("--plan", options->plan, "Only say what there is to compute, and how long");
   command->add_flag("--quiet", options->quiet, "Say nothing of plan and progress");
   command->footer(

@@ -1,17 +1,51 @@
-#include "tools/kvreplay/tune.hpp"
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <set>
 
 #include "base/error.hpp"
+#include "base/interrupt_cleanup.hpp"
+#include "base/progress.hpp"
+#include "base/result_folder.hpp"
 #include "base/shell.hpp"
+#include "sim/tuning/kvswap_tuner.hpp"
+#include "sim/tuning/tuner.hpp"
+#include "sim/tuning/tuning_report.hpp"
+#include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/python_tool.hpp"
 
 namespace kvreplay {
 namespace {
+
+/// What all three modes take, and then each of them.
+struct TuneOptions {
+  std::string command;  ///< what was asked for: without threads, cache and folder of results
+  ExperimentOptions experiment{.name = "tune"};
+  std::vector<std::string> members;  ///< settings that --model, --device ... stand for
+  std::string system;
+  std::string out;
+  CacheOptions cache;
+
+  TuneRequest search{.exclude = {"grouping/global"}};
+  std::int64_t max_dram = 0;  ///< these limits: 0 = none
+  double max_latency_ms = 0;
+  double min_attention_mass = 0;
+  double max_output_error = 0;
+  std::vector<std::string> validate;
+  bool no_validation = false;
+
+  KvSwapRequest kvswap;
+
+  std::string look_up;  ///< a solutions file
+  std::int64_t batch = 1;
+  std::int64_t context = 0;
+};
 
 constexpr const char* kSearchGroup = "Search";
 constexpr const char* kSolverGroup = "KVSwap's tuner, with --budget-mib";
@@ -20,12 +54,12 @@ constexpr const char* kLookUpGroup = "A solution at run time";
 /// Refuses an option that the mode chosen does not read.
 void check_mode(const CLI::App& command, const TuneOptions& options) {
   const bool look_up = !options.look_up.empty();
-  const std::string mode = look_up                  ? kLookUpGroup
-                           : options.budget_mib > 0 ? kSolverGroup
-                                                    : kSearchGroup;
-  const std::string named = look_up                  ? "with --look-up"
-                            : options.budget_mib > 0 ? "with --budget-mib"
-                                                     : "without --budget-mib and --look-up";
+  const std::string mode = look_up                         ? kLookUpGroup
+                           : options.kvswap.budget_mib > 0 ? kSolverGroup
+                                                           : kSearchGroup;
+  const std::string named = look_up                         ? "with --look-up"
+                            : options.kvswap.budget_mib > 0 ? "with --budget-mib"
+                                                            : "without --budget-mib and --look-up";
   for (const CLI::Option* option : command.get_options()) {
     const std::string& group = option->get_group();
     const bool of_a_mode = group == kSearchGroup || group == kSolverGroup || group == kLookUpGroup;
@@ -33,7 +67,7 @@ void check_mode(const CLI::App& command, const TuneOptions& options) {
     throw UserError({"tune", option->get_name()}, "has no meaning " + named,
                     "the options of \"" + mode + "\" (--help)");
   }
-  if (options.budget_mib > 0 && options.system == "any") {
+  if (options.kvswap.budget_mib > 0 && options.system == "any") {
     throw UserError({"tune", "--system"}, "found any with --budget-mib",
                     "the name of a system made as kvswap is");
   }
@@ -55,13 +89,130 @@ std::string command_text(const CLI::App& command) {
   return text;
 }
 
+ExperimentRequest request_of(const TuneOptions& options) {
+  ExperimentRequest request = options.experiment.request();
+  request.sets.insert(request.sets.begin(), options.members.begin(), options.members.end());
+  return request;
+}
+
+ResultFolder result_folder(const TuneOptions& options, const std::string& name) {
+  return options.out.empty() ? ResultFolder::numbered("results/tune-" + name)
+                             : ResultFolder::at(options.out);
+}
+
+TuneRequest search_request(const TuneOptions& options) {
+  TuneRequest request = options.search;
+  request.experiment = request_of(options);
+  request.system = options.system;
+  Goal& goal = request.goal;
+  if (options.max_dram > 0) goal.max_dram_bytes = options.max_dram;
+  if (options.max_latency_ms > 0) goal.max_latency_ms = options.max_latency_ms;
+  if (options.min_attention_mass > 0) goal.min_attention_mass = options.min_attention_mass;
+  if (options.max_output_error > 0) goal.max_output_error = options.max_output_error;
+  if (options.no_validation) {
+    request.validate.emplace();
+  } else if (!options.validate.empty()) {
+    request.validate = options.validate;
+  }
+  return request;
+}
+
+/// Searches compositions of parts and arguments, writes a folder of results, prints the answer.
+void tune_search(const TuneOptions& options) {
+  const Tuner tuner(search_request(options));
+  std::optional<StageStore> store = options.cache.open();
+  StageStore* const kept = store ? &*store : nullptr;
+  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
+  for (const std::string& line : tuner.left_out()) std::cerr << "kvreplay: " << line << '\n';
+  std::optional<Progress> progress(std::in_place, "tune", tuner.work());
+  const Tuning tuning = tuner.tune(kept, &*progress);
+  progress.reset();
+  const std::vector<Validation> validations = tuner.validate(tuning, kept);
+  interrupt.reset();  // the folder of results has its own
+
+  ResultFolder folder = result_folder(options, tuner.name());
+  folder.write_all(tuner.files(tuning, validations, options.command, kept));
+  try {
+    run_python_tool("plot_tuning.py", std::vector<std::string>{folder.temporary_path()});
+  } catch (const UserError& error) {
+    std::cerr << "kvreplay: warning: no figure: " << error.what() << '\n';
+  }
+  const std::string name = folder.commit();
+  if (store && !store->problem().empty()) {
+    std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
+  }
+  std::cout << answer_text(tuning, validations) << std::flush;
+  std::cerr << "kvreplay: results in " << name << '\n';
+}
+
+/// A store of stages: the user's, or one that goes at the end.
+class Store {
+ public:
+  explicit Store(const CacheOptions& options) : store_(options.open()) {
+    if (store_) return;
+    folder_ =
+        std::filesystem::temp_directory_path() / ("kvreplay-tune-" + std::to_string(::getpid()));
+    store_.emplace(folder_.string(), options.limit_bytes);
+  }
+  ~Store() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  [[nodiscard]] StageStore& get() { return *store_; }
+  /// "" where it is the user's.
+  [[nodiscard]] const std::filesystem::path& temporary_folder() const { return folder_; }
+
+ private:
+  std::optional<StageStore> store_;
+  std::filesystem::path folder_;
+};
+
+/// KVSwap's tuner: writes a folder with solutions.json, prints its table.
+void tune_kvswap(const TuneOptions& options) {
+  KvSwapRequest request = options.kvswap;
+  request.experiment = request_of(options);
+  request.system = options.system;
+  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  const KvSwapTuner tuner(request);
+  Store store(options.cache);
+  std::optional<InterruptCleanup> interrupt(std::in_place, store.temporary_folder(),
+                                            options.cache.left_by_interrupt());
+  std::optional<Progress> progress(std::in_place, "solve", tuner.work());
+  const KvSwapTuner::Solved solved = tuner.solve(store.get(), &*progress);
+  progress.reset();
+  interrupt.reset();  // the folder of results has its own
+
+  ResultFolder folder = result_folder(options, tuner.name());
+  folder.write_all(tuner.files(solved, options.command));
+  const std::string name = folder.commit();
+  if (solved.measured.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";
+  std::cout << KvSwapTuner::table(solved) << std::flush;
+  std::cerr << "kvreplay: results in " << name << '\n';
+}
+
+/// Prints the system of the nearest solution.
+void look_up(const TuneOptions& options) {
+  if (options.context == 0) {
+    throw UserError({"--context", ""}, "found none", "tokens such as 12K");
+  }
+  const LookedUpSolution found = look_up_solution(options.look_up, options.batch, options.context);
+  const bool exact = found.batch == options.batch && found.context_tokens == options.context;
+  std::cout << found.system;
+  std::cerr << "kvreplay: " << (exact ? "the solution for " : "the nearest solution, for ")
+            << "batch " << found.batch << ", context " << found.context_tokens << '\n';
+}
+
 void tune(const TuneOptions& options) {
   if (!options.look_up.empty()) {
-    look_up_solution(options);
+    look_up(options);
   } else if (options.system.empty()) {
     throw UserError({"tune", "--system"}, "found none",
                     "the name of a system, or any: also the parts are searched");
-  } else if (options.budget_mib > 0) {
+  } else if (options.kvswap.budget_mib > 0) {
     tune_kvswap(options);
   } else {
     tune_search(options);
@@ -70,7 +221,7 @@ void tune(const TuneOptions& options) {
 
 void add_experiment_options(CLI::App& command, TuneOptions& options) {
   command
-      .add_option("EXPERIMENT", options.experiment,
+      .add_option("EXPERIMENT", options.experiment.name,
                   "Trace, model, platform, device and batch, one of each: a file, or a name from "
                   "`list experiments`")
       ->capture_default_str();
@@ -93,15 +244,17 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
   add_member("--platform", "platform", "As --set platform=NAME");
   add_member("--device", "device", "As --set device=NAME");
   add_member("--trace", "trace", "As --set trace=FILE");
-  command.add_option("--set", options.sets, "Replace a member of the experiment, or a parameter")
+  command
+      .add_option("--set", options.experiment.sets,
+                  "Replace a member of the experiment, or a parameter")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command
       .add_option("--out", options.out,
                   "New folder for the results (default: results/tune-SYSTEM, numbered when taken)")
       ->type_name("DIR");
-  add_threads_option(command, options.threads, "results do");
-  command.add_option("--configs", options.configs, "Where names are looked up")->type_name("DIR");
+  add_threads_option(command, options.experiment.threads, "results do");
+  add_configs_option(command, options.experiment.configs);
   options.cache.add_to(command);
   command.add_flag("--no-cache", options.cache.none, "Keep nothing and look nothing up");
 }
@@ -109,38 +262,36 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
 void add_search_options(CLI::App& command, TuneOptions& options) {
   const std::string group = kSearchGroup;
   command
-      .add_option("--evaluations", options.search.evaluations,
+      .add_option("--evaluations", options.search.search.evaluations,
                   "Compositions to evaluate beside the systems that the search starts from")
       ->check(in_range(1, 1000000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--population", options.search.population,
+      .add_option("--population", options.search.search.population,
                   "Parents kept, and children made, in each generation")
       ->check(in_range(2, 10000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--search-seed", options.search.seed,
+      .add_option("--search-seed", options.search.search.seed,
                   "Of the search (--set seed= is of policies)")
       ->check(seed_range())
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--quality", options.quality,
+      .add_option("--quality", options.search.goal.quality,
                   "What fidelity means. output_error also sees lost precision; attention_mass only "
                   "which tokens were read")
       ->check(one_of(Goal::qualities()))
       ->type_name("output_error|attention_mass")
       ->capture_default_str()
       ->group(group);
-  command
-      .add_option("--max-dram", options.max_dram,
-                  "Limit of dram_kv_bytes, such as 310MiB (default: none)")
-      ->type_name("SIZE")
+  add_size_option(command, "--max-dram", options.max_dram,
+                  "Limit of dram_kv_bytes, such as 310MiB (default: none)", {.example = "310MiB"})
       ->group(group);
   command.add_option("--max-latency-ms", options.max_latency_ms, "Limit (default: none)")
       ->check(in_range(1e-9, 1e9))
@@ -156,17 +307,17 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->group(group);
   command
       .add_option(
-          "--best-by", options.best_by,
+          "--best-by", options.search.best_by,
           "Which of the front is best: the lowest latency, the best quality, or balance, the "
           "one nearest to the best of each objective. auto: latency with a limit of "
           "quality, else quality with a limit of latency, else balance")
-      ->check(one_of({"auto", "latency", "quality", "balance"}))
+      ->check(one_of(best_rules()))
       ->type_name("auto|latency|quality|balance")
       ->capture_default_str()
       ->group(group);
   command
       .add_option(
-          "--against", options.against,
+          "--against", options.search.against,
           "Systems to compare with (default: with any, the experiment's systems, from which "
           "the search starts; else the system as it ships)")
       ->delimiter(',')
@@ -183,14 +334,14 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->group(group);
   command.add_flag("--no-validation", options.no_validation, "Validate on nothing")->group(group);
   command
-      .add_option("--hold", options.hold,
+      .add_option("--hold", options.search.hold,
                   "Parts (precision) or parameters (stream.sink_tokens) that stay as they are")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("KEY,...")
       ->group(group);
   command
-      .add_option("--exclude", options.exclude,
+      .add_option("--exclude", options.search.exclude,
                   "Parts that no composition may have. Oracles never take part")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -202,38 +353,38 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
 void add_solver_options(CLI::App& command, TuneOptions& options) {
   const std::string group = kSolverGroup;
   command
-      .add_option("--budget-mib", options.budget_mib,
+      .add_option("--budget-mib", options.kvswap.budget_mib,
                   "Memory of KV management of one sequence, all layers, in MiB")
       ->check(in_range(1, 1 << 20))
       ->type_name("MIB")
       ->group(group);
   command
-      .add_option("--max-context", options.max_context,
+      .add_option("--max-context", options.kvswap.max_context,
                   "Longest context in tokens, such as 16K (K = 1024)")
-      ->transform(CLI::Validator(read_size, "SIZE"))
+      ->transform(CLI::Validator(read_count, ""))
       ->type_name("TOKENS")
       ->group(group);
-  command.add_option("--max-batch", options.max_batch, "Largest batch")
+  command.add_option("--max-batch", options.kvswap.max_batch, "Largest batch")
       ->check(in_range(1, 1024))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--alpha", options.alpha,
+      .add_option("--alpha", options.kvswap.alpha,
                   "Share of the I/O time that compute need not hide (ours)")
       ->check(in_range(0.0, 1.0))
       ->type_name("SHARE")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--max-group-tokens", options.max_group_tokens,
+      .add_option("--max-group-tokens", options.kvswap.max_group_tokens,
                   "G_max; G takes the powers of two up to it (ours)")
       ->check(in_range(1, 65536))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--max-sigma", options.max_sigma,
+      .add_option("--max-sigma", options.kvswap.max_sigma,
                   "sigma_max; sigma takes the powers of two up to it that the trace has an adapter "
                   "for")
       ->check(in_range(1, 65536))
@@ -241,14 +392,14 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--initial-reuse-tokens", options.initial_reuse_tokens,
+      .add_option("--initial-reuse-tokens", options.kvswap.initial_reuse_tokens,
                   "What the reuse buffer holds at least (ours; 0 = what a step selects)")
       ->check(in_range(0, 1 << 30))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--delta-tokens", options.delta_tokens,
+      .add_option("--delta-tokens", options.kvswap.delta_tokens,
                   "How much the reuse buffer grows each time that sigma is raised (ours; 0 = it "
                   "always takes all that the budget leaves)")
       ->check(in_range(0, 1 << 30))
@@ -267,22 +418,12 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->capture_default_str()
       ->group(look_up);
   command.add_option("--context", options.context, "Tokens, such as 12K")
-      ->transform(CLI::Validator(read_size, "SIZE"))
+      ->transform(CLI::Validator(read_count, ""))
       ->type_name("TOKENS")
       ->group(look_up);
 }
 
 }  // namespace
-
-Experiment load_experiment(const TuneOptions& options, const std::vector<std::string>& more) {
-  const ConfigFolder configs =
-      options.configs.empty() ? ConfigFolder::standard() : ConfigFolder(options.configs);
-  std::vector<std::string> sets = options.members;
-  sets.insert(sets.end(), options.sets.begin(), options.sets.end());
-  if (options.threads > 0) sets.push_back("threads=" + std::to_string(options.threads));
-  sets.insert(sets.end(), more.begin(), more.end());
-  return Experiment::load(configs.file("experiments", options.experiment, {}), sets, configs);
-}
 
 void add_tune(CLI::App& program) {
   CLI::App* command = program.add_subcommand(

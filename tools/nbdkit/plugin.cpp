@@ -15,6 +15,7 @@
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "base/config_folder.hpp"
 #include "base/error.hpp"
 #include "base/output_file.hpp"
+#include "base/size.hpp"
 #include "devices/device_config.hpp"
 #include "devices/served/real_time_device.hpp"
 #include "tools/nbdkit/store.hpp"
@@ -68,13 +70,12 @@ std::string absolute(const char* path) {
   return text;
 }
 
-/// "4G", "4GiB", "512M", "1048576"
-std::uint64_t parse_size(std::string text) {
-  const std::string given = text;
-  if (text.ends_with("iB")) text.resize(text.size() - 2);
-  const std::int64_t bytes = nbdkit_parse_size(text.c_str());
-  if (bytes <= 0) throw UserError({"", "size"}, "found " + given, "a size such as 4GiB or 512M");
-  return static_cast<std::uint64_t>(bytes);
+std::uint64_t size_of(const std::string& text) {
+  const std::optional<std::int64_t> bytes = parse_size(text);
+  if (!bytes || *bytes == 0) {
+    throw UserError({"", "size"}, "found " + text, "a size such as 4GiB or 512M");
+  }
+  return static_cast<std::uint64_t>(*bytes);
 }
 
 double parse_spin(std::string_view text) {
@@ -99,7 +100,7 @@ int config(const char* key_text, const char* value) {
     } else if (key == "file") {
       options.file = absolute(value);
     } else if (key == "size") {
-      options.bytes = parse_size(value);
+      options.bytes = size_of(value);
     } else if (key == "spin_us") {
       options.spin_us = parse_spin(value);
     } else if (key == "report") {

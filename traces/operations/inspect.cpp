@@ -7,9 +7,12 @@
 #include <numeric>
 #include <span>
 
+#include "base/error.hpp"
+#include "base/number_text.hpp"
 #include "base/printable.hpp"
 #include "base/progress.hpp"
 #include "base/size.hpp"
+#include "base/table.hpp"
 
 namespace kvreplay {
 namespace {
@@ -164,25 +167,37 @@ std::string to_text(const TraceSummary& summary) {
   text +=
       format("attention: means over %lld decode steps and all query heads; masses in percent\n\n",
              integer(summary.measured_steps));
-  text +=
-      "layer  key norm mean/max  value norm mean/max  entropy nats  top 16  top 64  top 256"
-      "  first 16  last 64  adapters\n";
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"layer", kRight, 5},
+               {"key norm mean/max", kRight, 17},
+               {"value norm mean/max", kRight, 19},
+               {"entropy nats", kRight, 12},
+               {"top 16", kRight, 6},
+               {"top 64", kRight, 6},
+               {"top 256", kRight, 7},
+               {"first 16", kRight, 8},
+               {"last 64", kRight, 7},
+               {"adapters", Table::Align::kLeft}});
   for (const LayerSummary& layer : summary.layers) {
-    text += format("%5lld  %8.2f /%7.2f  %9.3f /%8.3f  ", integer(layer.layer), layer.key_norm.mean,
-                   layer.key_norm.most, layer.value_norm.mean, layer.value_norm.most);
+    std::vector<std::string> row{
+        std::to_string(layer.layer),
+        format("%8.2f /%7.2f", layer.key_norm.mean, layer.key_norm.most),
+        format("%9.3f /%8.3f", layer.value_norm.mean, layer.value_norm.most)};
+    const std::string adapters = layer.adapters.empty() ? "none" : join(layer.adapters, " ");
     if (const auto& attention = layer.attention) {
-      text += format("%12.3f  %6.1f  %6.1f  %7.1f  %8.1f  %7.1f  ", attention->entropy_nats,
-                     100 * attention->top_16_mass, 100 * attention->top_64_mass,
-                     100 * attention->top_256_mass, 100 * attention->first_16_mass,
-                     100 * attention->last_64_mass);
+      row.push_back(fixed_text(attention->entropy_nats, 3));
+      for (const double mass :
+           {attention->top_16_mass, attention->top_64_mass, attention->top_256_mass,
+            attention->first_16_mass, attention->last_64_mass}) {
+        row.push_back(fixed_text(100 * mass, 1));
+      }
+      row.push_back(adapters);
     } else {
-      text += "  not measured: keys are before RoPE                         ";
+      row.push_back("  not measured: keys are before RoPE                         " + adapters);
     }
-    std::string adapters;
-    for (const std::string& name : layer.adapters) adapters += (adapters.empty() ? "" : " ") + name;
-    text += (adapters.empty() ? "none" : adapters) + "\n";
+    table.add_row(std::move(row));
   }
-  return text;
+  return text + table.text();
 }
 
 }  // namespace kvreplay

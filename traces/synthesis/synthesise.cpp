@@ -1,6 +1,7 @@
 #include "traces/synthesis/synthesise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
+#include "base/table.hpp"
 #include "traces/rope.hpp"
 #include "traces/synthesis/vector_model.hpp"
 #include "traces/trace_paths.hpp"
@@ -874,41 +876,53 @@ void Synthesiser::write(const std::string& out, Progress* progress) const {
 }
 
 std::string to_text(const SynthesisReport& report) {
-  std::string text =
-      "recorded / synthetic, at the recording's length: means over " +
-      std::to_string(report.measured_steps) +
-      " steps and the query heads of a KV head; masses and overlap in percent\n\n"
-      "layer  kv  clusters  entropy nats      top 16         top 64         top 256        "
-      "first 16       last 64        overlap\n";
+  struct Measure {
+    const char* name;
+    double HeadStatistics::*member;
+    int digits;  // of a number
+    int decimals;
+    double unit;
+  };
+  static constexpr std::array<Measure, 7> kMeasures{
+      {{"entropy nats", &HeadStatistics::entropy_nats, 6, 3, 1},
+       {" top 16", &HeadStatistics::top_16_mass, 5, 1, 100},
+       {" top 64", &HeadStatistics::top_64_mass, 5, 1, 100},
+       {" top 256", &HeadStatistics::top_256_mass, 5, 1, 100},
+       {" first 16", &HeadStatistics::first_16_mass, 5, 1, 100},
+       {" last 64", &HeadStatistics::last_64_mass, 5, 1, 100},
+       {" overlap", &HeadStatistics::top_64_overlap, 5, 1, 100}}};
+  std::vector<Table::Column> columns{{"layer", Table::Align::kRight, 5},
+                                     {"kv", Table::Align::kRight, 2},
+                                     {"clusters", Table::Align::kRight, 8}};
+  for (const Measure& measure : kMeasures) {
+    const auto width = static_cast<std::size_t>(2 * measure.digits + 3);
+    columns.push_back({measure.name, Table::Align::kLeft, width});
+  }
+  Table table(std::move(columns));
   const std::size_t group = report.keys.empty() ? 1 : report.heads.size() / report.keys.size();
   for (std::size_t i = 0; i < report.keys.size(); ++i) {
     const KeyFit& keys = report.keys[i];
     const std::span<const HeadFit> heads = std::span(report.heads).subspan(i * group, group);
-    char line[64];
-    std::snprintf(line, sizeof line, "%5lld  %2lld  %8lld", static_cast<long long>(keys.layer),
-                  static_cast<long long>(keys.kv_head), static_cast<long long>(keys.clusters));
-    text += line;
-    const auto add = [&](double HeadStatistics::*member, double unit, const char* format) {
+    std::vector<std::string> row{std::to_string(keys.layer), std::to_string(keys.kv_head),
+                                 std::to_string(keys.clusters)};
+    for (const Measure& measure : kMeasures) {
       double recorded = 0;
       double synthetic = 0;
       for (const HeadFit& head : heads) {
-        recorded += unit * (head.recorded.*member) / static_cast<double>(group);
-        synthetic += unit * (head.synthetic.*member) / static_cast<double>(group);
+        recorded += measure.unit * (head.recorded.*measure.member) / static_cast<double>(group);
+        synthetic += measure.unit * (head.synthetic.*measure.member) / static_cast<double>(group);
       }
-      std::snprintf(line, sizeof line, format, recorded, synthetic);
-      text += line;
-    };
-    add(&HeadStatistics::entropy_nats, 1, "  %6.3f / %6.3f");
-    using Members = std::initializer_list<double HeadStatistics::*>;
-    for (double HeadStatistics::*member :
-         Members{&HeadStatistics::top_16_mass, &HeadStatistics::top_64_mass,
-                 &HeadStatistics::top_256_mass, &HeadStatistics::first_16_mass,
-                 &HeadStatistics::last_64_mass, &HeadStatistics::top_64_overlap}) {
-      add(member, 100, "  %5.1f / %5.1f");
+      char pair[64];
+      std::snprintf(pair, sizeof pair, "%*.*f / %*.*f", measure.digits, measure.decimals, recorded,
+                    measure.digits, measure.decimals, synthetic);
+      row.emplace_back(pair);
     }
-    text += '\n';
+    table.add_row(std::move(row));
   }
-  return text;
+  return "recorded / synthetic, at the recording's length: means over " +
+         std::to_string(report.measured_steps) +
+         " steps and the query heads of a KV head; masses and overlap in percent\n\n" +
+         table.text();
 }
 
 }  // namespace kvreplay

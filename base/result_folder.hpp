@@ -3,10 +3,17 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "tools/kvreplay/interrupt_cleanup.hpp"
+#include "base/interrupt_cleanup.hpp"
 
 namespace kvreplay {
+
+/// A text file of results by its name in their folder.
+struct ResultFile {
+  std::string name;
+  std::string text;
+};
 
 /// A folder of results that appears whole or not at all: filled under another name beside the
 /// nearest folder that exists, renamed by commit(), removed when commit() was never reached or an
@@ -27,6 +34,9 @@ class ResultFolder {
 
   /// Where to write.
   [[nodiscard]] std::string temporary_path() const { return temporary_.string(); }
+  /// A text file of the folder.
+  void write(const ResultFile& file) const;
+  void write_all(const std::vector<ResultFile>& files) const;
   /// Returns the final name.
   std::string commit();
 

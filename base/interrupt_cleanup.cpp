@@ -1,4 +1,4 @@
-#include "tools/kvreplay/interrupt_cleanup.hpp"
+#include "base/interrupt_cleanup.hpp"
 
 #include <unistd.h>
 

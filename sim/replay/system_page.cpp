@@ -1,29 +1,14 @@
-#include "tools/kvreplay/system_page.hpp"
+#include "sim/replay/system_page.hpp"
 
 #include <string_view>
 
 #include "base/registry.hpp"
+#include "base/table.hpp"
 
 namespace kvreplay {
 namespace {
 
 constexpr std::string_view kFooter = "\n`tools/update-docs` writes this page from the configs.\n";
-
-/// A cell of a table: a bar would end it.
-std::string cell(const std::string& text) {
-  std::string escaped;
-  for (const char character : text) {
-    if (character == '|') escaped += '\\';
-    escaped += character;
-  }
-  return escaped;
-}
-
-std::string row(std::initializer_list<std::string> cells) {
-  std::string text = "|";
-  for (const std::string& one : cells) text += " " + cell(one) + " |";
-  return text + "\n";
-}
 
 std::string code(const std::string& text) {
   return text.empty() ? "" : "`" + text + "`";
@@ -31,16 +16,16 @@ std::string code(const std::string& text) {
 
 std::string parameter_table(const SystemSpec::Member& member) {
   if (member.parameters.empty()) return "";
-  std::string text = "\n| parameter | value | unit | default | allowed | meaning | source |\n" +
-                     std::string("|---|---|---|---|---|---|---|\n");
+  Table table(
+      {{"parameter"}, {"value"}, {"unit"}, {"default"}, {"allowed"}, {"meaning"}, {"source"}});
   for (const Parameter& parameter : member.parameters) {
     const Argument& argument = member.arguments->all().find(parameter.name)->second;
     const std::string usual =
         parameter.default_value ? code(to_text(*parameter.default_value)) : "required";
-    text += row({code(parameter.name), code(to_text(argument.value)), parameter.unit, usual,
-                 allowed_text(parameter), parameter.help, argument.source});
+    table.add_row({code(parameter.name), code(to_text(argument.value)), parameter.unit, usual,
+                   allowed_text(parameter), parameter.help, argument.source});
   }
-  return text;
+  return '\n' + table.markdown();
 }
 
 std::string member_section(const SystemSpec::Member& member) {
@@ -70,14 +55,13 @@ std::string system_index(const ConfigFolder& configs) {
   std::string text =
       "# Systems\n\nA system is a composition of parts, `configs/systems/NAME.json`. Each page "
       "says "
-      "what it does, with which\nparameters, and what differs from its source.\n\n| system | what "
-      "it is "
-      "| source |\n|---|---|---|\n";
+      "what it does, with which\nparameters, and what differs from its source.\n\n";
+  Table table({{"system"}, {"what it is"}, {"source"}});
   for (const std::string& name : configs.names("systems")) {
     const SystemSpec system = SystemSpec::load(configs.file("systems", name, {}));
-    text += row({"[" + name + "](" + name + ".md)", system.title, system.source});
+    table.add_row({"[" + name + "](" + name + ".md)", system.title, system.source});
   }
-  return text.append(kFooter);
+  return text.append(table.markdown()).append(kFooter);
 }
 
 }  // namespace kvreplay

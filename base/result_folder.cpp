@@ -1,4 +1,4 @@
-#include "tools/kvreplay/result_folder.hpp"
+#include "base/result_folder.hpp"
 
 #include <unistd.h>
 
@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 
 namespace kvreplay {
 namespace fs = std::filesystem;
@@ -67,6 +68,14 @@ ResultFolder::~ResultFolder() {
   interrupt_cleanup_.reset();
   std::error_code code;
   if (!committed_) fs::remove_all(temporary_, code);
+}
+
+void ResultFolder::write(const ResultFile& file) const {
+  write_text_file((temporary_ / file.name).string(), file.text);
+}
+
+void ResultFolder::write_all(const std::vector<ResultFile>& files) const {
+  for (const ResultFile& file : files) write(file);
 }
 
 std::string ResultFolder::commit() {

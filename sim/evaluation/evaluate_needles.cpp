@@ -1,14 +1,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iostream>
 #include <iterator>
 
 #include "base/error.hpp"
 #include "base/progress.hpp"
 #include "base/random.hpp"
+#include "sim/evaluation/evaluation.hpp"
+#include "sim/evaluation/evaluation_columns.hpp"
+#include "sim/evaluation/own_trace.hpp"
 #include "sim/models/closed_loop.hpp"
-#include "tools/kvreplay/evaluation.hpp"
 
 namespace kvreplay {
 namespace {
@@ -22,17 +23,17 @@ struct Needle {
 };
 
 /// `depth`: 0 puts the sentence before the first of the `length` prompt tokens, 1 after the last.
-Needle plant_needle(const Model& model, std::span<const std::int32_t> haystack, std::int64_t length,
-                    double depth, std::uint64_t seed) {
+Needle plant_needle(const Tokenise& tokenise, std::span<const std::int32_t> haystack,
+                    std::int64_t length, double depth, std::uint64_t seed) {
   Random random(seed);
   static constexpr std::array kPlaces = {"blue door", "old mill", "north gate", "stone tower"};
   const std::string key = std::string("The pass key of the ") + kPlaces[random.below(4)] + " is";
   std::string digits;
   for (int i = 0; i < 5; ++i) digits += std::to_string(random.below(10));
   const std::string sentence = "\n" + key + " " + digits + ".\n";
-  const std::vector<std::int32_t> planted = tokenise(model, sentence);
-  const std::vector<std::int32_t> question = tokenise(model, "\n\nRemember: " + key);
-  const std::vector<std::int32_t> whole = tokenise(model, "\n\nRemember: " + key + " " + digits);
+  const std::vector<std::int32_t> planted = tokenise(sentence);
+  const std::vector<std::int32_t> question = tokenise("\n\nRemember: " + key);
+  const std::vector<std::int32_t> whole = tokenise("\n\nRemember: " + key + " " + digits);
   const std::int64_t rest = length - std::ssize(planted);
   if (rest < 0 || rest > std::ssize(haystack)) {
     throw UserError({"--lengths", ""}, std::to_string(length),
@@ -53,10 +54,16 @@ Needle plant_needle(const Model& model, std::span<const std::int32_t> haystack, 
 
 }  // namespace
 
-void evaluate_needles(const EvaluateOptions& options, const Model& model, const ModelText& text,
-                      std::span<const EvaluationCell> cells, const ResultFolder& folder) {
+EvaluationResult evaluate_needles(const EvaluationRequest& request, const Model& model,
+                                  const ModelText& text, std::span<const EvaluationCell> cells,
+                                  const std::string& folder, const Tokenise& tokenise) {
   const std::vector<NamedDecideSpec> specs = specs_of(cells);
-  const OwnTrace own(options, model, text, 64, 1, folder);
+  const OwnTrace own(model, text,
+                     {.folder = folder,
+                      .adapter_trace = request.adapter_trace,
+                      .prompt_tokens = 64,
+                      .steps = 1,
+                      .threads = request.threads});
   struct Row {
     std::size_t cell;
     std::int64_t length;
@@ -77,18 +84,18 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
   std::vector<Trial> trials;
   std::int64_t work = 0;
   {
-    Progress progress("plant", std::ssize(options.lengths) * std::ssize(options.depths));
-    for (const std::int64_t length : options.lengths) {
-      for (const double depth : options.depths) {
+    Progress progress("plant", std::ssize(request.lengths) * std::ssize(request.depths));
+    for (const std::int64_t length : request.lengths) {
+      for (const double depth : request.depths) {
         Needle needle =
-            plant_needle(model, text.ids, length, depth,
-                         Random::derive(options.seed, static_cast<std::uint64_t>(trials.size())));
+            plant_needle(tokenise, text.ids, length, depth,
+                         Random::derive(request.seed, static_cast<std::uint64_t>(trials.size())));
         const ClosedLoopOptions loop{.ids = needle.ids,
                                      .prompt_tokens = needle.prompt_tokens,
                                      .steps = std::ssize(needle.ids) - needle.prompt_tokens,
                                      .adapters = &own.adapters(),
-                                     .seed = options.seed,
-                                     .threads = options.threads};
+                                     .seed = request.seed,
+                                     .threads = request.threads};
         work += closed_loop_work(model.architecture(), std::ssize(cells), loop);
         trials.push_back({length, depth, std::move(needle), loop});
         progress.advance();
@@ -117,16 +124,15 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
   }
 
   const auto cell = [&](std::size_t i) -> const EvaluationCell& { return all[rows[i].cell]; };
-  const std::vector<Column> columns{
+  const std::vector<EvaluationColumn> columns{
       {"system", [&](std::size_t i) { return cell(i).system; }, 0, false},
       {"budget", [&](std::size_t i) { return cell(i).budget; }, -1, true},
       {"budget_unit", [&](std::size_t i) { return cell(i).unit; }, 0, false},
       {"length", [&](std::size_t i) { return std::to_string(rows[i].length); }, 0, true},
-      {"depth", [&](std::size_t i) { return number(rows[i].depth); }, 2, true},
-      {"answer_log_probability", [&](std::size_t i) { return number(rows[i].log_probability); }, 3,
-       true},
-      {"answer_accuracy", [&](std::size_t i) { return number(rows[i].accuracy); }, 3, true}};
-  write(folder, "needle.csv", csv(columns, rows.size()));
+      {"depth", [&](std::size_t i) { return number_field(rows[i].depth); }, 2, true},
+      {"answer_log_probability",
+       [&](std::size_t i) { return number_field(rows[i].log_probability); }, 3, true},
+      {"answer_accuracy", [&](std::size_t i) { return number_field(rows[i].accuracy); }, 3, true}};
 
   const auto over_all = [&](std::size_t i, double Row::*member) {
     double sum = 0;
@@ -136,16 +142,15 @@ void evaluate_needles(const EvaluateOptions& options, const Model& model, const 
       sum += row.*member;
       ++count;
     }
-    return number(sum / count);
+    return number_field(sum / count);
   };
-  std::vector<Column> summary = cell_columns(all);
+  std::vector<EvaluationColumn> summary = cell_columns(all);
   summary.push_back({"answer_log_probability",
                      [&](std::size_t i) { return over_all(i, &Row::log_probability); }, 3, true});
   summary.push_back(
       {"answer_accuracy", [&](std::size_t i) { return over_all(i, &Row::accuracy); }, 3, true});
-  const std::string shown = table(summary, all.size());
-  write(folder, "table.txt", shown);
-  std::cout << shown;
+  const std::string shown = table_text(summary, all.size());
+  return {{{"needle.csv", csv_text(columns, rows.size())}, {"table.txt", shown}}, shown};
 }
 
 }  // namespace kvreplay

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace kvreplay {
+
+/// "KEY=VALUE" as options take it.
+struct KeyValue {
+  std::string key;
+  std::string value;  ///< may be empty, and may hold further '='
+};
+
+/// Split at the first '='. Nothing where there is none, or no key before it.
+[[nodiscard]] inline std::optional<KeyValue> split_key_value(std::string_view text) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) return std::nullopt;
+  return KeyValue{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+namespace kvreplay {
+
+/// With so many digits after the point: fixed_text(1.25, 1) is "1.2". "nan", "inf" where it is
+/// none.
+[[nodiscard]] std::string fixed_text(double value, int decimals);
+
+/// The shortest text that reads back as the same number.
+[[nodiscard]] std::string shortest_text(double value);
+
+/// How far a ratio is from 1, with its sign: error_percent_text(1.02) is "+2.0%".
+[[nodiscard]] std::string error_percent_text(double ratio);
+
+}  // namespace kvreplay

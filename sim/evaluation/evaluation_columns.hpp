@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/evaluation/evaluation.hpp"
+
+namespace kvreplay {
+
+/// A column of a table of results with a row for each index.
+struct EvaluationColumn {
+  std::string name;
+  std::function<std::string(std::size_t)> value;
+  int decimals = 0;  ///< in the table; numbers only. -1: as they are
+  bool numeric = true;
+};
+
+[[nodiscard]] std::string csv_text(std::span<const EvaluationColumn> columns, std::size_t rows);
+/// For people: numbers rounded, columns aligned.
+[[nodiscard]] std::string table_text(std::span<const EvaluationColumn> columns, std::size_t rows);
+/// system, budget and budget_unit. The cells outlive the columns.
+[[nodiscard]] std::vector<EvaluationColumn> cell_columns(std::span<const EvaluationCell> cells);
+/// The shortest text that reads back as the same number; "" for none.
+[[nodiscard]] std::string number_field(double value);
+
+}  // namespace kvreplay

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvreplay {
+
+/// What a model is to read: token ids, and what a trace says of their source.
+struct ModelText {
+  std::vector<std::int32_t> ids;
+  std::string source;
+  std::string sha256;
+  std::optional<std::int64_t> prompt_tokens;  ///< of the trace, where it came from one
+  std::optional<std::int64_t> steps;
+};
+
+}  // namespace kvreplay
