@@ -229,7 +229,7 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
   std::vector<Measured> measured(cells_.size());
   parallel_for(work(), threads_, [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
-    const Evaluator evaluator(experiment_, cells_[at], &store);
+    const Evaluator evaluator(experiment_, cells_[at], store);
     Solution& solution = solved.solutions[at];
     solution.found = solve_kvswap(problem_, solution.batch, solution.context_tokens,
                                   [&](const KvSwapSetting& setting, std::int64_t, std::int64_t) {
@@ -250,7 +250,7 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
                     "more: not even the smallest context fits at sigma " +
                         std::to_string(problem_.sigmas.back()));
   }
-  solved.trace_sha256 = trace_hash(experiment_.traces.front(), &store);
+  solved.trace_sha256 = trace_hash(experiment_.traces.front(), store);
   return solved;
 }
 

@@ -127,7 +127,7 @@ const std::string* Tuner::reference_name(const Composition& composition) const {
   return nullptr;
 }
 
-Tuning Tuner::tune(StageStore* store, Progress* progress) const {
+Tuning Tuner::tune(StageStore& store, Progress* progress) const {
   const Evaluator evaluator(experiment_, cell_, store);
   std::map<Composition, TunedRow> rows;
   std::vector<Composition> order;
@@ -194,7 +194,7 @@ void Tuner::describe(Tuning& tuning) const {
                  std::to_string(request_.search.seed);
 }
 
-std::vector<Validation> Tuner::validate(const Tuning& tuning, StageStore* store) const {
+std::vector<Validation> Tuner::validate(const Tuning& tuning, StageStore& store) const {
   std::vector<Validation> validations;
   for (const std::string& trace : validation_traces_) {
     validations.push_back(validate_on(trace, tuning, store));
@@ -203,7 +203,7 @@ std::vector<Validation> Tuner::validate(const Tuning& tuning, StageStore* store)
 }
 
 Validation Tuner::validate_on(const std::string& trace, const Tuning& tuning,
-                              StageStore* store) const {
+                              StageStore& store) const {
   Validation validation{trace_name(trace), {}, ""};
   std::vector<std::string> sets = system_sets(request_);
   sets.push_back("trace=" + nlohmann::json(trace).dump());
@@ -237,7 +237,7 @@ Validation Tuner::validate_on(const std::string& trace, const Tuning& tuning,
 
 std::vector<ResultFile> Tuner::files(const Tuning& tuning,
                                      const std::vector<Validation>& validations,
-                                     const std::string& command, StageStore* store) const {
+                                     const std::string& command, StageStore& store) const {
   std::vector<TunedRow> front = tuning.rows;
   std::erase_if(front, [](const TunedRow& row) { return !row.on_front; });
   const TunedRow& best = tuning.rows[tuning.best];
@@ -258,7 +258,7 @@ std::vector<ResultFile> Tuner::files(const Tuning& tuning,
 }
 
 std::string Tuner::manifest(const Tuning& tuning, const std::vector<Validation>& validations,
-                            const std::string& command, StageStore* store) const {
+                            const std::string& command, StageStore& store) const {
   ReplayResult result;
   const std::string& file = experiment_.traces[cell_.trace];
   result.traces.push_back({trace_name(file), trace_hash(file, store), trace_.synthetic()});

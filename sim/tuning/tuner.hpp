@@ -55,14 +55,14 @@ class Tuner {
 
   /// Searches and judges. `store` and `progress`: null = none. UserError where nothing can be
   /// replayed, or nothing meets the limits.
-  [[nodiscard]] Tuning tune(StageStore* store, Progress* progress) const;
+  [[nodiscard]] Tuning tune(StageStore& store, Progress* progress) const;
   /// Replays the front, the best and the references on each of those traces.
-  [[nodiscard]] std::vector<Validation> validate(const Tuning& tuning, StageStore* store) const;
+  [[nodiscard]] std::vector<Validation> validate(const Tuning& tuning, StageStore& store) const;
   /// evaluated.csv, front.csv, comparison.csv, validation.TRACE.csv, best.json, answer.txt,
   /// manifest.json. `command` gives the same results again.
   [[nodiscard]] std::vector<ResultFile> files(const Tuning& tuning,
                                               const std::vector<Validation>& validations,
-                                              const std::string& command, StageStore* store) const;
+                                              const std::string& command, StageStore& store) const;
 
  private:
   [[nodiscard]] bool any_part() const;
@@ -70,10 +70,10 @@ class Tuner {
   [[nodiscard]] const std::string* reference_name(const Composition& composition) const;
   void describe(Tuning& tuning) const;
   [[nodiscard]] Validation validate_on(const std::string& trace, const Tuning& tuning,
-                                       StageStore* store) const;
+                                       StageStore& store) const;
   [[nodiscard]] std::string manifest(const Tuning& tuning,
                                      const std::vector<Validation>& validations,
-                                     const std::string& command, StageStore* store) const;
+                                     const std::string& command, StageStore& store) const;
 
   const TuneRequest request_;
   const Experiment experiment_;

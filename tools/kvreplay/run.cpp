@@ -174,7 +174,7 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
   for (std::size_t i = 0; i < costs.size(); ++i) {
     table.add_row({std::string("  stage ") + kStages[i],
                    std::to_string(costs[i].outputs) + " different,",
-                   std::to_string(costs[i].outputs - costs[i].kept) + " to compute",
+                   std::to_string(costs[i].outputs - costs[i].stored) + " to compute",
                    ", about " + seconds_text(costs[i].seconds)});
     seconds += costs[i].seconds;
   }
@@ -215,7 +215,7 @@ void run_sweep(const RunOptions& options) {
   replay_options.show_progress = !options.quiet;
   replay_options.shard = shard;
   replay_options.memory_bytes = options.memory_bytes;
-  replay_options.store = store ? &*store : nullptr;
+  if (store) replay_options.store = *store;
   ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
     return cell_line(cell, number, experiment.cells.size());

@@ -120,8 +120,8 @@ TuneRequest search_request(const TuneOptions& options) {
 /// Searches compositions of parts and arguments, writes a folder of results, prints the answer.
 void tune_search(const TuneOptions& options) {
   const Tuner tuner(search_request(options));
-  std::optional<StageStore> store = options.cache.open();
-  StageStore* const kept = store ? &*store : nullptr;
+  std::optional<FolderStore> store = options.cache.open();
+  StageStore& kept = store ? *store : StageStore::none();
   if (!options.out.empty()) ResultFolder::check_free(options.out);
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   for (const std::string& line : tuner.left_out()) std::cerr << "kvreplay: " << line << '\n';
@@ -134,13 +134,13 @@ void tune_search(const TuneOptions& options) {
   ResultFolder folder = result_folder(options, tuner.name());
   folder.write_all(tuner.files(tuning, validations, options.command, kept));
   try {
-    run_python_tool("plot_tuning.py", std::vector<std::string>{folder.temporary_path()});
+    run_python_tool("plot_tuning", std::vector<std::string>{folder.temporary_path()});
   } catch (const UserError& error) {
     std::cerr << "kvreplay: warning: no figure: " << error.what() << '\n';
   }
   const std::string name = folder.commit();
-  if (store && !store->problem().empty()) {
-    std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
+  if (!kept.problem().empty()) {
+    std::cerr << "kvreplay: warning: nothing was kept: " << kept.problem() << '\n';
   }
   std::cout << answer_text(tuning, validations) << std::flush;
   std::cerr << "kvreplay: results in " << name << '\n';
@@ -167,7 +167,7 @@ class Store {
   [[nodiscard]] const std::filesystem::path& temporary_folder() const { return folder_; }
 
  private:
-  std::optional<StageStore> store_;
+  std::optional<FolderStore> store_;
   std::filesystem::path folder_;
 };
 
