@@ -28,14 +28,13 @@ SystemSpec quest(const std::string& name, const std::string& path = "",
   return SystemSpec::parse(path.empty() ? node : node.with(path, value), name);
 }
 
-/// One trace, model and platform, two devices; systems that differ from the first in a part of each
-/// stage: cache, scores, nothing but the name, pipeline.
+/// One trace, model and platform, two devices; systems that differ from the first in the cache, in
+/// the budget, in the name alone.
 Experiment experiment_of(const std::vector<Cell>& cells) {
   Experiment experiment;
   experiment.traces = {"a.kvtrace.h5"};
-  experiment.systems = {quest("plain"), quest("cached", "cache.part", "lru"),
-                        quest("scored", "selection.budget_tokens", "77"), quest("same"),
-                        quest("piped", "pipeline.part", "serial")};
+  experiment.systems = {quest("plain"), quest("cached", "cache.steps", "3"),
+                        quest("scored", "selection.budget_tokens", "77"), quest("same")};
   experiment.models = {tiny_model()};
   experiment.platforms = {tiny_platform()};
   experiment.devices = {DeviceSpec::load(kConfigs + "/devices/ufs40.json"),

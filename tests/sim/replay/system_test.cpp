@@ -1,15 +1,13 @@
 #include "sim/replay/system.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
 namespace kvreplay {
 namespace {
-
-using testing::ElementsAre;
 
 TEST(SystemStages, EveryMemberIsOfTheStageOfItsRole) {
   const auto stage = SystemSpec::stage_of;
@@ -24,8 +22,7 @@ TEST(SystemStages, EveryMemberIsOfTheStageOfItsRole) {
       EXPECT_EQ(part.stage, stage(role)) << role;
     }
   }
-  EXPECT_THAT(SystemSpec::roles(), ElementsAre("grouping", "scoring", "selection", "precision",
-                                               "retention", "cache", "layout", "pipeline"));
+  EXPECT_TRUE(std::ranges::is_sorted(SystemSpec::roles(), {}, stage)) << "stage after stage";
 }
 
 TEST(SystemStages, EveryRoleButRealIoHasOne) {

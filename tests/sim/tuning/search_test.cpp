@@ -208,7 +208,7 @@ TEST_F(SearchTest, EvaluationsAreThoseOfAReplayOnAnyNumberOfThreads) {
   for (const int threads : {1, 3}) {
     Experiment threaded = experiment;
     threaded.threads = threads;
-    const Evaluator evaluator(threaded, common_cell(threaded), nullptr);
+    const Evaluator evaluator(threaded, common_cell(threaded), StageStore::none());
     const auto cells = evaluator.evaluate(threaded.systems);
     ASSERT_EQ(cells.size(), expected.size());
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -225,7 +225,7 @@ TEST_F(SearchTest, EvaluationsAreThoseOfAReplayOnAnyNumberOfThreads) {
 
 TEST_F(SearchTest, OneSystemThatAStageRefusesDoesNotSpoilTheOthers) {
   const Experiment experiment = load({"device=ufs40"});
-  const Evaluator evaluator(experiment, common_cell(experiment), nullptr);
+  const Evaluator evaluator(experiment, common_cell(experiment), StageStore::none());
   std::vector<SystemSpec> systems;
   for (const char* name : {"quest", "kvswap", "in_memory"}) {
     systems.push_back(system_of(shipped(name), name));
