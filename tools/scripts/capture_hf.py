@@ -525,9 +525,10 @@ class Recorder:
             kind = numpy.int32 if name == "id" else numpy.float32
             self.file[f"tokens/{name}"] = numpy.asarray(values, kind)
         rope = rope_attributes(config, self.ropes)
-        if rope["rope_scaling"] not in ("none", "by layer"):
-            print(f"{PROGRAM}: note: rope_scaling is '{rope['rope_scaling']}': keys cannot be "
-                  "turned back", file=sys.stderr)
+        scaling = rope["rope_scaling"]
+        if scaling not in ("none", "by layer"):
+            print(f"{PROGRAM}: note: rope_scaling is '{scaling}': keys cannot be turned back",
+                  file=sys.stderr)
         if self.shared:
             print(f"{PROGRAM}: note: layers {numbers(sorted(self.shared))} use an earlier "
                   "layer's keys and values: the trace holds them as their own", file=sys.stderr)
