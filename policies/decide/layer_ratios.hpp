@@ -8,7 +8,7 @@
 namespace kvreplay {
 
 /// Whether the system's retention part shares a budget out among layers, and this layer is one of
-/// them (it is not dense).
+/// them (it does not attend in full).
 [[nodiscard]] bool compares_layers(const DecideSpec& spec, const LayerShape& layer);
 
 /// The part's score of a layer, from the prompt's entries and last queries.

@@ -316,7 +316,6 @@ class Replay::Work {
   [[nodiscard]] TimeOptions time_options(const Cell& cell) const {
     TimeOptions options;
     options.batch = cell.batch;
-    options.dense_layers = experiment_.systems[cell.system].decide.stream.integer("dense_layers");
     options.timed_steps = cell.timed_steps;
     options.warm_up_steps = cell.warm_up_steps;
     options.seed = cell.seed;

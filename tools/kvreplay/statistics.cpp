@@ -124,13 +124,13 @@ std::vector<Row> rows_of(const AccessLog& log, const TraceReader* trace, bool by
   std::vector<Row> rows;
   for (const LayerLog& layer : log.layers) {
     Row& row = rows.emplace_back(Row{.system = log.system, .layer = std::to_string(layer.layer)});
-    if (!layer.dense) add_groups(log, layer, trace, row);
+    if (!layer.full_attention) add_groups(log, layer, trace, row);
   }
   add_reads(log, rows);
   std::vector<Row> selecting;
   Row all{.system = log.system, .layer = "all"};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (log.layers[i].dense) continue;
+    if (log.layers[i].full_attention) continue;
     all += rows[i];
     selecting.push_back(std::move(rows[i]));
   }
