@@ -137,8 +137,12 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
 
   std::vector<LayerPolicy> policies;
   for (std::size_t i = 0; i < systems.size(); ++i) {
-    policies.emplace_back(systems[i].spec, shape, &adapters, options.seed, options.record_tokens,
-                          &features, ratios[i][static_cast<std::size_t>(index)]);
+    policies.emplace_back(systems[i].spec, shape,
+                          PolicyOptions{.adapters = &adapters,
+                                        .features = &features,
+                                        .seed = options.seed,
+                                        .record_tokens = options.record_tokens,
+                                        .layer_ratio = ratios[i][static_cast<std::size_t>(index)]});
     policies.back().take_prompt(entries.first_tokens(prompt), window);
   }
 
@@ -182,7 +186,7 @@ void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   const TraceInfo& info = trace.info();
   for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
     static_cast<void>(LayerPolicy(system.spec, layer_shape(info, index, info.decode_steps()),
-                                  &adapters, 0, false, &features));
+                                  {.adapters = &adapters, .features = &features}));
   }
 }
 
@@ -208,6 +212,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     log.trace_hash = trace.content_hash();
     log.system = systems[i].name;
     log.decide_config = systems[i].spec.resolved();
+    log.full_attention_layers = systems[i].spec.full_attention_layers();
     log.query_heads = info.query_heads;
     log.kv_heads = info.kv_heads;
     log.head_dim = info.head_dim;

@@ -26,7 +26,7 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
   for (const LayerLog& layer : log.layers) {
     LayerMeans& made = layers.emplace_back();
     made.layer = layer.layer;
-    made.dense = layer.dense;
+    made.dense = layer.full_attention;
     made.means.recall = mean(layer.quality.recall);
     made.means.attention_mass = mean(layer.quality.attention_mass);
     made.means.best_attention_mass = mean(layer.quality.best_attention_mass);

@@ -13,8 +13,9 @@ namespace {
 
 constexpr Range kTokenRange{0, 1e9};
 
-/// A dense layer is a stream whose sinks never end: every token stays in memory, outside any group.
-DecideSpec dense_spec(DecideSpec spec) {
+/// Full attention is a stream whose sinks never end: every token stays in memory, outside any
+/// group.
+DecideSpec with_full_attention(DecideSpec spec) {
   const std::span<const Parameter> parameters = DecideSpec::stream_parameters();
   for (const Parameter& parameter : parameters) {
     if (parameter.name == "sink_tokens") {
@@ -73,21 +74,21 @@ std::string DecideSpec::resolved() const {
 }
 
 LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
-                         const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
-                         const TokenFeatureSource* features, double layer_ratio)
+                         const PolicyOptions& options)
     : shape_(shape),
-      dense_(shape.layer < spec.stream.integer("dense_layers")),
+      full_attention_(shape.layer < spec.full_attention_layers()),
       look_ahead_(spec.stream.text("query") == "look_ahead"),
       attention_(static_cast<std::size_t>(shape.query_heads)) {
-  const DecideSpec used = dense_ ? dense_spec(spec) : spec;
+  const DecideSpec used = full_attention_ ? with_full_attention(spec) : spec;
   const bool joint = used.stream.text("heads") == "layer";
   const std::int64_t heads = joint ? shape.kv_heads : 1;
-  const std::uint64_t layer_seed = Random::derive(seed, static_cast<std::uint64_t>(shape.layer));
+  const std::uint64_t layer_seed =
+      Random::derive(options.seed, static_cast<std::uint64_t>(shape.layer));
   for (std::int64_t first = 0; first < shape.kv_heads; first += heads) {
-    streams_.push_back(std::make_unique<StreamPolicy>(
-        used, shape.stream(first, heads), shape, adapters,
-        Random::derive(layer_seed, static_cast<std::uint64_t>(first)), record_tokens, features,
-        layer_ratio));
+    PolicyOptions of_stream = options;
+    of_stream.seed = Random::derive(layer_seed, static_cast<std::uint64_t>(first));
+    streams_.push_back(
+        std::make_unique<StreamPolicy>(used, shape.stream(first, heads), shape, of_stream));
   }
 }
 
@@ -132,10 +133,6 @@ void LayerPolicy::take(const Entries& entries) {
   }
 }
 
-bool LayerPolicy::dense() const {
-  return dense_;
-}
-
 std::vector<EntryFormat> LayerPolicy::formats() const {
   return streams_.front()->formats();
 }
@@ -143,7 +140,7 @@ std::vector<EntryFormat> LayerPolicy::formats() const {
 LayerLog LayerPolicy::finish() && {
   LayerLog log;
   log.layer = shape_.layer;
-  log.dense = dense_;
+  log.full_attention = full_attention_;
   for (const auto& stream : streams_) log.streams.push_back(std::move(*stream).finish());
   return log;
 }

@@ -24,6 +24,12 @@ struct DecideSpec {
   /// From the members of a system's JSON object that this stage reads; it ignores the others.
   [[nodiscard]] static DecideSpec parse(const ConfigNode& system);
 
+  /// How many of the model's first layers attend in full, in memory: decided here, once. Policies
+  /// ask, and logs and plans hand it on.
+  [[nodiscard]] std::int64_t full_attention_layers() const {
+    return stream.integer("dense_layers");
+  }
+
   Arguments stream;
   Chosen<Grouping> grouping;
   Chosen<Scoring> scoring;
@@ -72,6 +78,15 @@ struct HeadAttention {
   std::vector<float> output;   ///< [head_dim]
 };
 
+/// What a policy takes beside its system and its layer. What is pointed to outlives the policy.
+struct PolicyOptions {
+  const AdapterSource* adapters = nullptr;       ///< Scoring::Context
+  const TokenFeatureSource* features = nullptr;  ///< Precision::Context
+  std::uint64_t seed = 0;
+  bool record_tokens = false;  ///< StreamLog::attended
+  double layer_ratio = 1;      ///< Retention::Context
+};
+
 class StreamPolicy;
 
 /// One layer under one system, driven step by step: by a recording in replay, by a running model in
@@ -84,10 +99,7 @@ class StreamPolicy;
 ///     take(entries up to and with n)                    the index takes token n
 class LayerPolicy {
  public:
-  /// `features` and `layer_ratio` are as in Precision::Context and Retention::Context.
-  LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const AdapterSource* adapters,
-              std::uint64_t seed, bool record_tokens, const TokenFeatureSource* features = nullptr,
-              double layer_ratio = 1);
+  LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const PolicyOptions& options);
   ~LayerPolicy();
   LayerPolicy(LayerPolicy&&) noexcept;
 
@@ -99,14 +111,13 @@ class LayerPolicy {
                                                       QueryRows look_ahead);
   void take(const Entries& entries);
 
-  [[nodiscard]] bool dense() const;
   [[nodiscard]] std::vector<EntryFormat> formats() const;
   /// The complete log. Ends the policy.
   [[nodiscard]] LayerLog finish() &&;
 
  private:
   LayerShape shape_;
-  bool dense_;
+  bool full_attention_;
   bool look_ahead_;
   std::vector<std::unique_ptr<StreamPolicy>> streams_;
   std::vector<HeadAttention> attention_;

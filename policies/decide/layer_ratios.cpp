@@ -15,8 +15,7 @@ std::unique_ptr<Retention> make_part(const DecideSpec& spec, const LayerShape& l
 }  // namespace
 
 bool compares_layers(const DecideSpec& spec, const LayerShape& layer) {
-  return layer.layer >= spec.stream.integer("dense_layers") &&
-         make_part(spec, layer)->compares_layers();
+  return layer.layer >= spec.full_attention_layers() && make_part(spec, layer)->compares_layers();
 }
 
 double layer_score(const DecideSpec& spec, const LayerShape& layer, const Entries& prompt,

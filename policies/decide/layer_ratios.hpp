@@ -8,7 +8,7 @@
 namespace kvreplay {
 
 /// Whether the system's retention part divides a budget among layers, and this layer takes part (it
-/// is not dense).
+/// does not use full attention).
 [[nodiscard]] bool compares_layers(const DecideSpec& spec, const LayerShape& layer);
 
 /// The part's score of a layer, from the prompt's entries and last queries.

@@ -11,21 +11,19 @@
 namespace kvreplay {
 
 StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
-                           const LayerShape& layer, const AdapterSource* adapters,
-                           std::uint64_t seed, bool record_tokens,
-                           const TokenFeatureSource* features, double layer_ratio)
+                           const LayerShape& layer, const PolicyOptions& options)
     : shape_(shape),
       sliding_window_(layer.sliding_window),
       sink_tokens_(static_cast<Token>(spec.stream.integer("sink_tokens"))),
       recent_tokens_(static_cast<Token>(spec.stream.integer("recent_tokens"))),
       window_queries_(spec.stream.integer("window_queries")),
       attend_buffered_(spec.stream.flag("attend_buffered")),
-      record_tokens_(record_tokens),
-      grouping_(spec.grouping.make({shape, seed})),
-      scoring_(spec.scoring.make({shape, adapters, seed, sink_tokens_})),
+      record_tokens_(options.record_tokens),
+      grouping_(spec.grouping.make({shape, options.seed})),
+      scoring_(spec.scoring.make({shape, options.adapters, options.seed, sink_tokens_})),
       selection_(spec.selection.make({shape, sink_tokens_})),
-      precision_(spec.precision.make({shape, layer.max_tokens, features, layer.rope})),
-      retention_(spec.retention.make({shape, layer.prompt_tokens, layer_ratio})) {
+      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope})),
+      retention_(spec.retention.make({shape, layer.prompt_tokens, options.layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
                     "a part that can re-encode entries (tri_state), as retention " +

@@ -15,8 +15,7 @@ namespace kvreplay {
 class StreamPolicy final : public EventSink {
  public:
   StreamPolicy(const DecideSpec& spec, const StreamShape& shape, const LayerShape& layer,
-               const AdapterSource* adapters, std::uint64_t seed, bool record_tokens,
-               const TokenFeatureSource* features, double layer_ratio);
+               const PolicyOptions& options);
 
   // The calls and their order are those of LayerPolicy, for the stream's own entries and queries.
   // `layer`: the entries of all KV heads of the layer.

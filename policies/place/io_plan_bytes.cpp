@@ -10,24 +10,25 @@ namespace {
 
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
-  auto& [recorded_layer, dense, read_begin, reads, write_begin, writes, cache_read_begin,
-         cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, asked_bytes,
-         hit_bytes, missed_bytes, best_hit_bytes, asked_groups, hit_groups, moved_bytes,
-         attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
-         fetched_bytes, entries_bytes] = layer;
-  visit_all(visit, recorded_layer, dense, read_begin, reads, write_begin, writes, cache_read_begin,
-            cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, asked_bytes,
-            hit_bytes, missed_bytes, best_hit_bytes, asked_groups, hit_groups, moved_bytes,
-            attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
-            fetched_bytes, entries_bytes);
+  auto& [full_attention, io, compute, dram, accounting] = layer;
+  auto& [read_begin, reads, write_begin, writes, cache_read_begin, cache_reads, cache_paged,
+         prompt_write_bytes, region_bytes, live_bytes] = io;
+  auto& [attended_tokens, score_bytes, score_flops] = compute;
+  auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
+  auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
+  visit_all(visit, full_attention, read_begin, reads, write_begin, writes, cache_read_begin,
+            cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, requested_bytes,
+            hit_bytes, missed_bytes, best_hit_bytes, moved_bytes, attended_tokens, score_bytes,
+            score_flops, cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes);
 }
 
 /// Without its layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
-  auto& [system, shape, prompt_tokens, steps, layers] = plan;
+  auto& [system, shape, prompt_tokens, steps, full_attention_layers, layers] = plan;
   auto& [model_layers, query_heads, kv_heads, head_dim] = shape;
-  visit_all(visit, system, model_layers, query_heads, kv_heads, head_dim, prompt_tokens, steps);
+  visit_all(visit, system, model_layers, query_heads, kv_heads, head_dim, prompt_tokens, steps,
+            full_attention_layers);
 }
 
 /// The largest number that divides every offset and size: mostly the bytes of an entry or a page,

@@ -88,7 +88,7 @@ std::vector<TargetStream> target_streams(const AccessLog& log, const LayerLog& l
 }
 
 /// Walks a layer's log as place() promises and tells `visitor`:
-///   access(step, stream, group)        a group is asked for
+///   access(step, stream, group)        a group is requested
 ///   event(step, stream, event)         an event, which the stream's state has taken; step -1 is
 ///                                      the prompt
 ///   end_step(step)
@@ -128,7 +128,7 @@ class Listing {
 
   void access(std::int64_t step, std::int32_t stream, GroupId group) {
     const StoredStream& stored = streams_[static_cast<std::size_t>(stream)].stored;
-    accesses.push_back({step, {{stream, group}, stored.group_bytes(group), {}}});
+    accesses.push_back({step, {{stream, group}, stored.group_bytes(group)}});
   }
   void event(std::int64_t, std::int32_t, const GroupEvent&) {}
   void end_step(std::int64_t) {}
@@ -187,7 +187,7 @@ class HitCounter {
   void access(std::int64_t, std::int32_t s, GroupId group) {
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     const std::int64_t bytes = stored.group_bytes(group);
-    if (cache_.access({{s, group}, bytes, stored.groups().members(group)})) hit_bytes_ += bytes;
+    if (cache_.access({{s, group}, bytes}, stored.groups().members(group))) hit_bytes_ += bytes;
   }
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
     tell(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
@@ -220,11 +220,9 @@ class Placer {
   void access(std::int64_t, std::int32_t s, GroupId group) {
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     const std::int64_t bytes = stored.group_bytes(group);
-    asked_bytes_ += bytes;
-    ++asked_groups_;
-    if (cache_.access({{s, group}, bytes, stored.groups().members(group)})) {
+    requested_bytes_ += bytes;
+    if (cache_.access({{s, group}, bytes}, stored.groups().members(group))) {
       hit_bytes_ += bytes;
-      ++hit_groups_;
     } else {
       missed_bytes_ += bytes;
       layout_.locate(s, group, stored, reads_);
@@ -242,35 +240,35 @@ class Placer {
     std::int64_t grouped_bytes = 0;
     std::int64_t buffered_bytes = 0;
     std::int64_t own_bytes = 0;
-    plan_.entries_bytes = 0;
+    plan_.dram.entries_bytes = 0;
     const std::int64_t tokens = prompt_tokens_ + step + 1;
     for (const TargetStream& stream : streams_) {
       grouped_bytes += stream.stored.grouped_bytes();
       buffered_bytes += stream.stored.buffered_bytes(tokens);
       own_bytes += stream.stored.entry_bytes(static_cast<Token>(tokens));
-      plan_.entries_bytes += stream.stored.all_bytes(tokens);
+      plan_.dram.entries_bytes += stream.stored.all_bytes(tokens);
     }
     if (step < 0) {
       for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
         layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
       }
-      if (!in_memory_) plan_.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
+      if (!in_memory_) plan_.io.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
     } else {
       cache_.end_step();
       finish_step();
     }
-    if (plan_.cache_paged) {
-      plan_.cache_read_begin.push_back(std::ssize(plan_.cache_reads));
+    if (plan_.io.cache_paged) {
+      plan_.io.cache_read_begin.push_back(std::ssize(plan_.io.cache_reads));
       locate_held();
     }
     const std::int64_t cache_bytes = in_memory_ ? grouped_bytes : cache_.used_bytes();
-    plan_.cache_bytes = std::max(plan_.cache_bytes, cache_bytes);
-    plan_.buffered_bytes =
-        std::max(plan_.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
-    plan_.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
-    plan_.live_bytes = in_memory_ ? 0 : static_cast<std::uint64_t>(grouped_bytes);
+    plan_.dram.cache_bytes = std::max(plan_.dram.cache_bytes, cache_bytes);
+    plan_.dram.buffered_bytes =
+        std::max(plan_.dram.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
+    plan_.io.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
+    plan_.io.live_bytes = in_memory_ ? 0 : static_cast<std::uint64_t>(grouped_bytes);
   }
 
  private:
@@ -280,18 +278,16 @@ class Placer {
       moved_bytes += static_cast<std::int64_t>(extent.bytes);
     }
     reads_.insert(reads_.end(), traffic_.moved_reads.begin(), traffic_.moved_reads.end());
-    finish(reads_, plan_.reads, plan_.read_begin);
-    finish(traffic_.writes, plan_.writes, plan_.write_begin);
+    finish(reads_, plan_.io.reads, plan_.io.read_begin);
+    finish(traffic_.writes, plan_.io.writes, plan_.io.write_begin);
     traffic_.moved_reads.clear();
 
-    assert(asked_bytes_ == hit_bytes_ + missed_bytes_);
-    plan_.asked_bytes.push_back(std::exchange(asked_bytes_, 0));
-    plan_.hit_bytes.push_back(std::exchange(hit_bytes_, 0));
-    plan_.fetched_bytes = std::max(plan_.fetched_bytes, missed_bytes_);
-    plan_.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
-    plan_.asked_groups.push_back(std::exchange(asked_groups_, 0));
-    plan_.hit_groups.push_back(std::exchange(hit_groups_, 0));
-    plan_.moved_bytes.push_back(moved_bytes);
+    assert(requested_bytes_ == hit_bytes_ + missed_bytes_);
+    plan_.accounting.requested_bytes.push_back(std::exchange(requested_bytes_, 0));
+    plan_.accounting.hit_bytes.push_back(std::exchange(hit_bytes_, 0));
+    plan_.dram.fetched_bytes = std::max(plan_.dram.fetched_bytes, missed_bytes_);
+    plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
+    plan_.accounting.moved_bytes.push_back(moved_bytes);
   }
   /// What the next step finds in the cache.
   void locate_held() {
@@ -303,7 +299,7 @@ class Placer {
       }
     }
     coalesce(held_);
-    plan_.cache_reads.insert(plan_.cache_reads.end(), held_.begin(), held_.end());
+    plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
   static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
@@ -325,11 +321,9 @@ class Placer {
   std::vector<Extent> reads_;
   std::vector<Extent> held_;
   LayoutTraffic traffic_;
-  std::int64_t asked_bytes_ = 0;
+  std::int64_t requested_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;
   std::int64_t missed_bytes_ = 0;
-  std::int64_t asked_groups_ = 0;
-  std::int64_t hit_groups_ = 0;
 };
 
 /// Scoring costs, and how much is attended to.
@@ -350,42 +344,43 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, L
       score_flops += stream.by_query_heads(log.score_flops[at]);
       held_bytes += stream.by_kv_heads(log.held_bytes[at]);
     }
-    plan.attended_tokens.push_back(attended / static_cast<double>(streams.size()));
-    plan.score_bytes.push_back(score_bytes);
-    plan.score_flops.push_back(score_flops);
-    plan.index_bytes = std::max(plan.index_bytes, held_bytes);
+    plan.compute.attended_tokens.push_back(attended / static_cast<double>(streams.size()));
+    plan.compute.score_bytes.push_back(score_bytes);
+    plan.compute.score_flops.push_back(score_flops);
+    plan.dram.index_bytes = std::max(plan.dram.index_bytes, held_bytes);
   }
 }
 
-LayerPlan place_dense(const AccessLog& log, const LayerLog& layer, const KvShape& target) {
+LayerPlan place_full_attention(const AccessLog& log, const KvShape& target) {
   const auto steps = static_cast<std::size_t>(log.steps);
   LayerPlan plan;
-  plan.recorded_layer = layer.layer;
-  plan.dense = true;
-  plan.read_begin.assign(steps + 1, 0);
-  plan.write_begin.assign(steps + 1, 0);
-  for (auto* counts : {&plan.asked_bytes, &plan.hit_bytes, &plan.missed_bytes, &plan.asked_groups,
-                       &plan.hit_groups, &plan.best_hit_bytes, &plan.moved_bytes, &plan.score_bytes,
-                       &plan.score_flops}) {
-    counts->assign(steps, 0);
+  plan.full_attention = true;
+  plan.io.read_begin.assign(steps + 1, 0);
+  plan.io.write_begin.assign(steps + 1, 0);
+  LayerPlan::Accounting& counted = plan.accounting;
+  for (auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
+                       &counted.best_hit_bytes, &counted.moved_bytes, &plan.compute.score_bytes,
+                       &plan.compute.score_flops}) {
+    values->assign(steps, 0);
   }
   for (std::int64_t step = 0; step < log.steps; ++step) {
-    plan.attended_tokens.push_back(static_cast<double>(log.prompt_tokens + step + 1));
+    plan.compute.attended_tokens.push_back(static_cast<double>(log.prompt_tokens + step + 1));
   }
-  plan.entries_bytes =
+  plan.dram.entries_bytes =
       (log.prompt_tokens + log.steps) * format_bytes(log, target.kv_heads, target.head_dim).front();
   return plan;
 }
 
 /// Tells an oracle of all accesses to come.
-void know_future(Cache& cache, const AccessLog& log, const LayerLog& layer, const KvShape& target) {
+void set_future_accesses(Cache& cache, const AccessLog& log, const LayerLog& layer,
+                         const KvShape& target) {
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   Listing listing(streams);
   walk(streams, log.steps, listing);
   std::vector<Access> future;
   future.reserve(listing.accesses.size());
   for (const TimedAccess& timed : listing.accesses) future.push_back(timed.access);
-  cache.know_future(future);
+  cache.set_future_accesses(future);
 }
 
 /// What the oracle with the cache's capacity would have found.
@@ -396,14 +391,14 @@ void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>&
       .streams = std::ssize(streams),
       .entry_bytes = format_bytes(log, streams.front().kv_heads, target.head_dim).front()};
   // Nothing is kept, or nothing is missed: no other cache differs.
-  if (plan.cache_bytes == 0 || cache.make(context)->holds_everything()) {
-    plan.best_hit_bytes = plan.hit_bytes;
+  if (plan.dram.cache_bytes == 0 || cache.make(context)->holds_everything()) {
+    plan.accounting.best_hit_bytes = plan.accounting.hit_bytes;
     return;
   }
-  const OracleCapacity capacity = oracle_capacity(cache, plan.cache_bytes);
-  plan.best_hit_bytes = bounds.get(layer.layer, capacity, [&] {
+  const OracleCapacity capacity = oracle_capacity(cache, plan.dram.cache_bytes);
+  plan.accounting.best_hit_bytes = bounds.get(layer.layer, capacity, [&] {
     const std::unique_ptr<Cache> oracle = oracle_with(capacity, context);
-    know_future(*oracle, log, layer, target);
+    set_future_accesses(*oracle, log, layer, target);
     HitCounter counter(streams, *oracle);
     walk(streams, log.steps, counter);
     return std::move(counter.hit_bytes_by_step);
@@ -412,11 +407,10 @@ void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>&
 
 LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
                       const KvShape& target, OracleBounds& bounds) {
-  if (layer.dense) return place_dense(log, layer, target);
+  if (layer.full_attention) return place_full_attention(log, target);
   LayerPlan plan;
-  plan.recorded_layer = layer.layer;
   std::vector<TargetStream> streams = target_streams(log, layer, target);
-  if (streams.empty()) throw std::logic_error("a layer without streams that is not dense");
+  if (streams.empty()) throw std::logic_error("a layer that selects, without streams");
   const std::vector<std::int64_t> bytes =
       format_bytes(log, streams.front().kv_heads, target.head_dim);
   const auto count = static_cast<std::int64_t>(streams.size());
@@ -431,12 +425,12 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
                         .entry_bytes = *std::max_element(bytes.begin(), bytes.end()),
                         .max_tokens = log.prompt_tokens + log.steps,
                         .window = std::move(window)});
-  plan.cache_paged = cache->paged_by_layer();
-  if (cache->needs_future()) know_future(*cache, log, layer, target);
+  plan.io.cache_paged = cache->paged_by_layer();
+  if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
   walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
-  if (plan.cache_paged) {
+  if (plan.io.cache_paged) {
     // What is held after the last step is read by nobody.
-    plan.cache_reads.resize(static_cast<std::size_t>(plan.cache_read_begin.back()));
+    plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
   }
   add_compute(streams, log.steps, plan);
   add_bound(log, layer, spec.cache, target, bounds, plan);
@@ -487,15 +481,15 @@ std::span<const Extent> extents_at(const std::vector<Extent>& extents,
 
 }  // namespace
 
-std::span<const Extent> LayerPlan::reads_at(std::int64_t step) const {
+std::span<const Extent> LayerPlan::Io::reads_at(std::int64_t step) const {
   return extents_at(reads, read_begin, step);
 }
 
-std::span<const Extent> LayerPlan::writes_at(std::int64_t step) const {
+std::span<const Extent> LayerPlan::Io::writes_at(std::int64_t step) const {
   return extents_at(writes, write_begin, step);
 }
 
-std::span<const Extent> LayerPlan::cache_reads_at(std::int64_t step) const {
+std::span<const Extent> LayerPlan::Io::cache_reads_at(std::int64_t step) const {
   return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
 }
 
@@ -515,7 +509,12 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
   check(log, target);
   OracleBounds own;
   if (bounds == nullptr) bounds = &own;
-  IoPlan plan{log.system, target, log.prompt_tokens, log.steps, {}};
+  IoPlan plan{.system = log.system,
+              .shape = target,
+              .prompt_tokens = log.prompt_tokens,
+              .steps = log.steps,
+              .full_attention_layers = log.full_attention_layers,
+              .layers = {}};
   for (const LayerLog& layer : log.layers) {
     plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
   }
@@ -525,7 +524,7 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
 std::vector<TimedAccess> access_sequence(const AccessLog& log, std::size_t layer,
                                          const KvShape& target) {
   check(log, target);
-  if (log.layers.at(layer).dense) return {};
+  if (log.layers.at(layer).full_attention) return {};
   std::vector<TargetStream> streams = target_streams(log, log.layers[layer], target);
   Listing listing(streams);
   walk(streams, log.steps, listing);
@@ -534,7 +533,7 @@ std::vector<TimedAccess> access_sequence(const AccessLog& log, std::size_t layer
 
 Mean read_length(const LayerPlan& plan) {
   Mean mean;
-  for (const Extent& read : plan.reads) mean.add(static_cast<double>(read.bytes));
+  for (const Extent& read : plan.io.reads) mean.add(static_cast<double>(read.bytes));
   return mean;
 }
 

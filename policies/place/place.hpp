@@ -45,63 +45,79 @@ struct KvShape {
   std::int64_t query_heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
+  friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-/// The I/O of one layer of one sequence, every step. Offsets lie in [0, region_bytes).
+/// What one layer of one sequence does at every step, in three parts for three readers: what goes
+/// to the device, what is computed, what DRAM holds. The fourth is for whoever counts.
 struct LayerPlan {
-  std::int64_t recorded_layer = 0;  ///< the model's layer number in the trace
-  bool dense = false;
+  /// Offsets lie in [0, region_bytes).
+  struct Io {
+    std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
+    std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
+    std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
+    std::vector<Extent> writes;                ///< likewise
+    /// Where the groups lie that the cache holds as the step begins, if it is paged by layer;
+    /// otherwise both are empty.
+    std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
+    std::vector<Extent> cache_reads;             ///< likewise
+    bool cache_paged = false;
+    std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
+    std::uint64_t region_bytes = 0;
+    std::uint64_t live_bytes = 0;  ///< of all groups at the end: the rest of the region is unused
 
-  std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
-  std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
-  std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
-  std::vector<Extent> writes;                ///< likewise
-  /// Where the groups lie that the cache holds as the step begins, if it is paged by layer;
-  /// otherwise both are empty.
-  std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
-  std::vector<Extent> cache_reads;             ///< likewise
-  bool cache_paged = false;
-  std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
-  std::uint64_t region_bytes = 0;
-  std::uint64_t live_bytes = 0;  ///< of all groups at the end: the rest of the region is unused
+    [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
+    [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
+    [[nodiscard]] std::span<const Extent> cache_reads_at(std::int64_t step) const;
+  };
 
-  // By step. Conservation: asked_bytes == hit_bytes + missed_bytes; `reads` cover missed_bytes, and
-  // the data that the layout moves.
-  std::vector<std::int64_t> asked_bytes;
-  std::vector<std::int64_t> hit_bytes;
-  std::vector<std::int64_t> missed_bytes;
-  /// What belady with the cache's capacity would have hit: of groups of equal size, which do not
-  /// change, no cache that reads on demand hits more over all steps. With the peak of a cache that
-  /// has no capacity.
-  std::vector<std::int64_t> best_hit_bytes;
-  std::vector<std::int64_t> asked_groups;
-  std::vector<std::int64_t> hit_groups;
-  std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere
-  std::vector<double> attended_tokens;    ///< mean over query heads, the step's own token included
-  std::vector<std::int64_t> score_bytes;  ///< projected
-  std::vector<std::int64_t> score_flops;
+  /// [steps] each.
+  struct Compute {
+    std::vector<double> attended_tokens;    ///< mean over query heads, the step's own included
+    std::vector<std::int64_t> score_bytes;  ///< projected
+    std::vector<std::int64_t> score_flops;
+  };
 
-  // DRAM of one sequence at this layer, peak over the steps, by use.
-  std::int64_t cache_bytes = 0;
-  std::int64_t buffered_bytes = 0;  ///< entries outside groups, the step's own included
-  std::int64_t index_bytes = 0;
-  std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
-  /// All tokens' entries at the end of the trace, each in its format, wherever it is; evicted ones
-  /// are counted as if they were kept. Of a dense layer this is what DRAM holds, and the four above
-  /// are 0.
-  std::int64_t entries_bytes = 0;
+  /// Of one sequence at this layer, peak over the steps, by use.
+  struct Dram {
+    std::int64_t cache_bytes = 0;
+    std::int64_t buffered_bytes = 0;  ///< entries outside groups, the step's own included
+    std::int64_t index_bytes = 0;
+    std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
+    /// All tokens' entries at the end of the trace, each in its format, wherever it is; evicted
+    /// ones are counted as if they were kept. Under full attention this is what DRAM holds, and the
+    /// four above are 0.
+    std::int64_t entries_bytes = 0;
+  };
 
-  [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
-  [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
-  [[nodiscard]] std::span<const Extent> cache_reads_at(std::int64_t step) const;
+  /// [steps] each. Conservation: requested_bytes == hit_bytes + missed_bytes; Io::reads cover
+  /// missed_bytes, and the data that the layout moves.
+  struct Accounting {
+    std::vector<std::int64_t> requested_bytes;
+    std::vector<std::int64_t> hit_bytes;
+    std::vector<std::int64_t> missed_bytes;
+    /// What belady with the cache's capacity would have hit: of groups of equal size, which do not
+    /// change, no cache that reads on demand hits more over all steps. With the peak of a cache
+    /// that has no capacity.
+    std::vector<std::int64_t> best_hit_bytes;
+    std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere
+  };
+
+  bool full_attention = false;  ///< LayerLog::full_attention: all in memory, no I/O
+  Io io;
+  Compute compute;
+  Dram dram;
+  Accounting accounting;
 };
 
-/// What stage 2 placed: one plan a recorded layer. Layer i of the target uses layers[i mod R].
+/// What stage 2 placed for a model of the given shape: one plan for each recorded layer. Layer i of
+/// the model follows layers[i mod R] of the R that do not attend in full.
 struct IoPlan {
   std::string system;
   KvShape shape;
   std::int64_t prompt_tokens = 0;
   std::int64_t steps = 0;
+  std::int64_t full_attention_layers = 0;  ///< the model's first ones: AccessLog's number
   std::vector<LayerPlan> layers;
 };
 
@@ -130,18 +146,19 @@ class OracleBounds {
 /// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
 /// target's.
 ///
-/// Within a step the groups asked for come first, streams and groups ascending, then the step's
-/// events in the order of streams. A group that a kLoaded event names is asked for too, unless the
-/// step has read or made it already: what a step has in hand it reads once.
+/// Within a step the groups that it requests come first, streams and groups ascending, then the
+/// step's events in the order of streams. A group that a kLoaded event names is requested too,
+/// unless the step has read or made it already: what a step has in hand it reads once.
 ///
-/// `bounds` remembers LayerPlan::best_hit_bytes for further plans of the same log and shape.
+/// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
+/// shape.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
                            OracleBounds* bounds = nullptr);
 
 /// One access of a layer's cache, with the step that it belongs to.
 struct TimedAccess {
   std::int64_t step = 0;
-  Access access;  ///< without members
+  Access access;
 };
 
 /// Every access that place() makes to the cache of a recorded layer, in order. It depends on no

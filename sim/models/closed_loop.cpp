@@ -177,9 +177,11 @@ class Branch {
       const PromptLayer& layer = prompt.attention.layer(i);
       keys_.push_back(layer.keys.with_capacity(prompt.max_tokens()));
       values_.push_back(layer.values.with_capacity(prompt.max_tokens()));
-      policies_.emplace_back(system.spec, prompt.shape(i), prompt.options.adapters,
-                             prompt.options.seed, false, &features_,
-                             ratios[static_cast<std::size_t>(i)]);
+      policies_.emplace_back(system.spec, prompt.shape(i),
+                             PolicyOptions{.adapters = prompt.options.adapters,
+                                           .features = &features_,
+                                           .seed = prompt.options.seed,
+                                           .layer_ratio = ratios[static_cast<std::size_t>(i)]});
     }
     pool.run(layers, [&](std::int64_t i) {
       policies_[static_cast<std::size_t>(i)].take_prompt(entries(i, prompt.options.prompt_tokens),

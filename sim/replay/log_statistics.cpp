@@ -109,13 +109,13 @@ std::vector<LogStatistics> log_statistics(const AccessLog& log, const TraceReade
                                           bool by_layer) {
   std::vector<Row> rows(log.layers.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!log.layers[i].dense) add_groups(log, log.layers[i], trace, rows[i]);
+    if (!log.layers[i].full_attention) add_groups(log, log.layers[i], trace, rows[i]);
   }
   add_reads(log, rows);
   std::vector<LogStatistics> result;
   Row all;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (log.layers[i].dense) continue;
+    if (log.layers[i].full_attention) continue;
     all += rows[i];
     if (!by_layer) continue;
     result.push_back({log.system, std::to_string(log.layers[i].layer), fields_of(rows[i])});

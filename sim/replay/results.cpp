@@ -135,20 +135,20 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"hit_rate", "bytes of groups found in the cache / bytes of groups asked for",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.hit_bytes),
-                      static_cast<double>(c.timing.asked_bytes));
+                      static_cast<double>(c.timing.requested_bytes));
        },
        3},
       {"best_hit_rate", "the same of an oracle with the cache's capacity",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.best_hit_bytes),
-                      static_cast<double>(c.timing.asked_bytes));
+                      static_cast<double>(c.timing.requested_bytes));
        }},
       {"dram_kv_bytes", "DRAM for key-value management, all uses but the weights",
        [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
       {"dram_cache_bytes", "of it, groups held in memory",
        [=](const Cell& c) { return count(c.timing.dram.cache_bytes); }},
       {"dram_dense_bytes", "of it, layers that are attended to whole",
-       [=](const Cell& c) { return count(c.timing.dram.dense_bytes); }},
+       [=](const Cell& c) { return count(c.timing.dram.full_attention_bytes); }},
       {"dram_index_bytes", "of it, representatives of groups",
        [=](const Cell& c) { return count(c.timing.dram.index_bytes); }},
       {"dram_buffered_bytes", "of it, entries outside groups: sinks, window, unfinished groups",

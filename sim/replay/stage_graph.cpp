@@ -39,10 +39,9 @@ class NodeList {
   std::map<std::string, std::size_t> of_key_;
 };
 
-TimeOptions time_options(const SystemSpec& system, const Cell& cell) {
+TimeOptions time_options(const Cell& cell) {
   TimeOptions options;
   options.batch = cell.batch;
-  options.dense_layers = system.decide.stream.integer("dense_layers");
   options.timed_steps = cell.timed_steps;
   options.warm_up_steps = cell.warm_up_steps;
   options.seed = cell.seed;
@@ -103,7 +102,7 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
           TimingNode node;
           node.placement = placement;
           node.cell = number;
-          node.options = time_options(system, cell);
+          node.options = time_options(cell);
           node.key =
               time_key(placements_[placement].key, model, experiment.platforms[cell.platform],
                        experiment.devices[cell.device], system.pipeline, node.options);

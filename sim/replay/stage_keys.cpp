@@ -50,15 +50,14 @@ std::string place_key(const std::string& decide_key, const PlaceSpec& spec, cons
 std::string time_key(const std::string& place_key, const ModelSpec& model,
                      const PlatformSpec& platform, const DeviceSpec& device,
                      const Chosen<Pipeline>& pipeline, const TimeOptions& options) {
-  const json key{{"sources", kTimeSources},
-                 {"plan", place_key},
-                 {"model", to_json(model.arguments)},
-                 {"platform", to_json(platform.arguments)},
-                 {"device", part_json(device.device.name(), device.device.arguments())},
-                 {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
-                 {"options",
-                  {options.batch, options.dense_layers, options.timed_steps, options.warm_up_steps,
-                   options.seed}}};
+  const json key{
+      {"sources", kTimeSources},
+      {"plan", place_key},
+      {"model", to_json(model.arguments)},
+      {"platform", to_json(platform.arguments)},
+      {"device", part_json(device.device.name(), device.device.arguments())},
+      {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
+      {"options", {options.batch, options.timed_steps, options.warm_up_steps, options.seed}}};
   return sha256_text(key.dump());
 }
 

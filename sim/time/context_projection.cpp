@@ -33,36 +33,38 @@ struct Factor {
 };
 
 void grow_step(LayerPlan& layer, std::size_t step, const Factor& factor) {
-  for (auto* bytes : {&layer.asked_bytes, &layer.hit_bytes, &layer.best_hit_bytes}) {
+  LayerPlan::Accounting& counted = layer.accounting;
+  for (auto* bytes : {&counted.requested_bytes, &counted.hit_bytes, &counted.best_hit_bytes}) {
     factor.grow((*bytes)[step]);
   }
-  layer.missed_bytes[step] = layer.asked_bytes[step] - layer.hit_bytes[step];
-  for (std::int64_t r = layer.read_begin[step]; r < layer.read_begin[step + 1]; ++r) {
-    factor.grow(layer.reads[static_cast<std::size_t>(r)]);
+  counted.missed_bytes[step] = counted.requested_bytes[step] - counted.hit_bytes[step];
+  for (std::int64_t r = layer.io.read_begin[step]; r < layer.io.read_begin[step + 1]; ++r) {
+    factor.grow(layer.io.reads[static_cast<std::size_t>(r)]);
   }
 }
 
 void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens,
                 const Factor& factor) {
-  factor.grow(layer.entries_bytes);
-  factor.grow(layer.index_bytes);
-  factor.grow(layer.prompt_write_bytes);
-  factor.grow(layer.region_bytes);
-  factor.grow(layer.live_bytes);
-  for (std::int64_t& bytes : layer.score_bytes) factor.grow(bytes);
-  for (std::int64_t& flops : layer.score_flops) factor.grow(flops);
+  factor.grow(layer.dram.entries_bytes);
+  factor.grow(layer.dram.index_bytes);
+  factor.grow(layer.io.prompt_write_bytes);
+  factor.grow(layer.io.region_bytes);
+  factor.grow(layer.io.live_bytes);
+  for (std::int64_t& bytes : layer.compute.score_bytes) factor.grow(bytes);
+  for (std::int64_t& flops : layer.compute.score_flops) factor.grow(flops);
 
   std::int64_t whole_steps = 0;
   for (std::int64_t step = 0; step < plan.steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
-    if (layer.attended_tokens[at] < static_cast<double>(plan.prompt_tokens + step + 1)) continue;
-    layer.attended_tokens[at] = static_cast<double>(prompt_tokens + step + 1);
+    if (layer.compute.attended_tokens[at] < static_cast<double>(plan.prompt_tokens + step + 1))
+      continue;
+    layer.compute.attended_tokens[at] = static_cast<double>(prompt_tokens + step + 1);
     grow_step(layer, at, factor);
     ++whole_steps;
   }
   if (whole_steps < plan.steps) return;
-  factor.grow(layer.cache_bytes);
-  factor.grow(layer.fetched_bytes);
+  factor.grow(layer.dram.cache_bytes);
+  factor.grow(layer.dram.fetched_bytes);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -12,6 +13,8 @@
 #include "devices/schedule/schedule.hpp"
 #include "sim/time/compute_cost.hpp"
 #include "sim/time/context_projection.hpp"
+#include "sim/time/machine/recording_machine.hpp"
+#include "sim/time/machine/virtual_machine.hpp"
 #include "sim/time/timeline.hpp"
 
 namespace kvreplay {
@@ -24,8 +27,8 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
 }
 
-/// What layer i of the target model does: the plan that it follows, or none when it is attended to
-/// whole, in memory.
+/// What layer i of the target model does: the plan that it follows, or none when it attends in
+/// full, in memory.
 struct TargetLayer {
   const LayerPlan* plan = nullptr;
   // Device offsets by sequence; empty without a plan, and without an index on flash.
@@ -36,7 +39,7 @@ struct TargetLayer {
 std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
   std::vector<const LayerPlan*> plans;
   for (const LayerPlan& layer : plan.layers) {
-    if (!layer.dense) plans.push_back(&layer);
+    if (!layer.full_attention) plans.push_back(&layer);
   }
   return plans;
 }
@@ -65,10 +68,11 @@ class StepTimer {
         options_(options),
         device_(device.make(simulation_)),
         pipeline_(pipeline.make({})),
-        machine_(simulation_, *device_, static_cast<std::size_t>(model.layers)) {
+        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model.layers))},
+        machine_(simulation_, *device_, work_) {
     if (options.schedule != nullptr) {
       *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
-      machine_.record(*options.schedule);
+      recorder_.emplace(*options.schedule, work_);
     }
     if (options.timeline != nullptr) machine_.observe(*options.timeline);
     lay_out();
@@ -102,18 +106,18 @@ class StepTimer {
     std::uint64_t offset = 0;
     for (std::int64_t i = 0; i < model_.layers; ++i) {
       TargetLayer& layer = layers_.emplace_back();
-      if (i < options_.dense_layers) continue;
+      if (i < plan_.full_attention_layers) continue;
       layer.plan = plans[static_cast<std::size_t>(i % std::ssize(plans))];
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         layer.region.push_back(offset);
-        offset += aligned(layer.plan->region_bytes);
+        offset += aligned(layer.plan->io.region_bytes);
         if (pipeline_->index_on_flash()) {
           layer.index_region.push_back(offset);
-          offset += aligned(static_cast<std::uint64_t>(layer.plan->index_bytes));
+          offset += aligned(static_cast<std::uint64_t>(layer.plan->dram.index_bytes));
         }
-        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->prompt_write_bytes);
-        timing_.region_bytes += static_cast<std::int64_t>(layer.plan->region_bytes);
-        timing_.live_bytes += static_cast<std::int64_t>(layer.plan->live_bytes);
+        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->io.prompt_write_bytes);
+        timing_.region_bytes += static_cast<std::int64_t>(layer.plan->io.region_bytes);
+        timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
     }
   }
@@ -126,23 +130,23 @@ class StepTimer {
     std::int64_t largest_paged_cache = 0;
     for (const TargetLayer& layer : layers_) {
       if (layer.plan == nullptr) {
-        use.dense_bytes += plan_.layers.front().entries_bytes;
+        use.full_attention_bytes += plan_.layers.front().dram.entries_bytes;
         continue;
       }
-      largest_index = std::max(largest_index, layer.plan->index_bytes);
-      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->index_bytes;
-      if (layer.plan->cache_paged) {
-        largest_paged_cache = std::max(largest_paged_cache, layer.plan->cache_bytes);
+      largest_index = std::max(largest_index, layer.plan->dram.index_bytes);
+      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
+      if (layer.plan->io.cache_paged) {
+        largest_paged_cache = std::max(largest_paged_cache, layer.plan->dram.cache_bytes);
       } else {
-        use.cache_bytes += layer.plan->cache_bytes;
+        use.cache_bytes += layer.plan->dram.cache_bytes;
       }
-      use.buffered_bytes += layer.plan->buffered_bytes;
-      largest_fetch = std::max(largest_fetch, layer.plan->fetched_bytes);
+      use.buffered_bytes += layer.plan->dram.buffered_bytes;
+      largest_fetch = std::max(largest_fetch, layer.plan->dram.fetched_bytes);
     }
     if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
     use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
     use.landing_bytes = largest_fetch * pipeline_->landing_buffers();
-    for (std::int64_t* bytes : {&use.cache_bytes, &use.dense_bytes, &use.index_bytes,
+    for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
                                 &use.buffered_bytes, &use.landing_bytes}) {
       *bytes *= options_.batch;
     }
@@ -182,7 +186,6 @@ class StepTimer {
 
   /// Fills work_ with what the step asks for, and counts it.
   void prepare(std::int64_t step) {
-    work_.layers.resize(layers_.size());
     cache_.resize(layers_.size());
     work_.head_ns = head_compute(model_, platform_, options_.batch);
     kernel_bytes_ += model_.bytes_of(model_.head_weights());
@@ -196,15 +199,15 @@ class StepTimer {
         add_sequence(target, j, step_of(step, j), load);
       }
       const LayerCompute compute = layer_compute(model_, platform_, load);
-      work.project_ns = compute.project_ns;
-      work.query_ns =
+      work.project_query_ns =
           compute.project_ns * model_.query_heads / (model_.query_heads + 2 * model_.kv_heads);
+      work.project_key_value_ns = compute.project_ns - work.project_query_ns;
       work.score_ns = compute.score_ns;
       work.attend_ns = compute.attend_ns;
-      make_commands(reads_, false, work.reads);
-      make_commands(writes_, true, work.writes);
-      make_commands(index_reads_, false, work.index_reads);
-      make_commands(cache_reads_, false, work.cache_reads);
+      make_commands(reads_, false, work.commands(TransferKind::kReads));
+      make_commands(writes_, true, work.commands(TransferKind::kWrites));
+      make_commands(index_reads_, false, work.commands(TransferKind::kIndexReads));
+      make_commands(cache_reads_, false, work.commands(TransferKind::kCacheReads));
       timing_.attended_tokens += load.attended_tokens;
       kernel_bytes_ += compute.dram_bytes;
       cache_[i] = {timing_.hit_bytes - before.hit_bytes,
@@ -224,49 +227,49 @@ class StepTimer {
     const LayerPlan& plan = whole ? plan_.layers.front() : *target.plan;
     const auto at = static_cast<std::size_t>(step);
     // The step's own token is attended to as well.
-    const double attended =
-        whole ? static_cast<double>(plan_.prompt_tokens + step + 1) : plan.attended_tokens[at];
+    const double attended = whole ? static_cast<double>(plan_.prompt_tokens + step + 1)
+                                  : plan.compute.attended_tokens[at];
     load.attended_tokens += attended;
-    load.attended_bytes += attended * static_cast<double>(plan.entries_bytes) /
+    load.attended_bytes += attended * static_cast<double>(plan.dram.entries_bytes) /
                            static_cast<double>(plan_.prompt_tokens + plan_.steps);
     if (whole) return;
-    load.score_flops += static_cast<double>(plan.score_flops[at]);
-    load.score_bytes += static_cast<double>(plan.score_bytes[at]);
-    timing_.asked_bytes += plan.asked_bytes[at];
-    timing_.hit_bytes += plan.hit_bytes[at];
-    timing_.missed_bytes += plan.missed_bytes[at];
-    timing_.moved_bytes += plan.moved_bytes[at];
-    timing_.best_hit_bytes += plan.best_hit_bytes[at];
+    load.score_flops += static_cast<double>(plan.compute.score_flops[at]);
+    load.score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
+    const LayerPlan::Accounting& counted = plan.accounting;
+    timing_.requested_bytes += counted.requested_bytes[at];
+    timing_.hit_bytes += counted.hit_bytes[at];
+    timing_.missed_bytes += counted.missed_bytes[at];
+    timing_.moved_bytes += counted.moved_bytes[at];
+    timing_.best_hit_bytes += counted.best_hit_bytes[at];
     timing_.least_read_bytes +=
-        plan.asked_bytes[at] - (plan.cache_paged ? 0 : plan.best_hit_bytes[at]);
+        counted.requested_bytes[at] - (plan.io.cache_paged ? 0 : counted.best_hit_bytes[at]);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
-    for (const Extent& read : plan.reads_at(step)) {
+    for (const Extent& read : plan.io.reads_at(step)) {
       reads_.push_back({region + read.offset, read.bytes});
     }
-    for (const Extent& write : plan.writes_at(step)) {
+    for (const Extent& write : plan.io.writes_at(step)) {
       writes_.push_back({region + write.offset, write.bytes});
     }
-    for (const Extent& read : plan.cache_reads_at(step)) {
+    for (const Extent& read : plan.io.cache_reads_at(step)) {
       cache_reads_.push_back({region + read.offset, read.bytes});
     }
     if (!target.index_region.empty()) {
       index_reads_.push_back({target.index_region[static_cast<std::size_t>(sequence)],
-                              static_cast<std::uint64_t>(plan.score_bytes[at])});
+                              static_cast<std::uint64_t>(plan.compute.score_bytes[at])});
     }
   }
 
   Process decode(const std::vector<std::int64_t>& steps) {
-    machine_.set_step(work_);
     for (const std::int64_t step : steps) {
       prepare(step);
       const SimTime begin = simulation_.now();
       const SimTime computed_before = machine_.computed_ns();
       const SimTime busy_before = machine_.io_busy_ns();
-      if (options_.schedule != nullptr) options_.schedule->begin_step();
+      if (recorder_) recorder_->run(pipeline_->step(*recorder_));
       if (options_.timeline != nullptr) {
         options_.timeline->begin_step(step_of(step, 0), begin, cache_);
       }
-      co_await pipeline_->step(machine_);
+      co_await machine_.run(pipeline_->step(machine_));
       StepTiming& timing = timing_.steps.emplace_back();
       timing.latency_ns = simulation_.now() - begin;
       timing.compute_ns = machine_.computed_ns() - computed_before;
@@ -280,12 +283,12 @@ class StepTimer {
 
   void count_commands(StepTiming& timing) const {
     for (const LayerWork& layer : work_.layers) {
-      for (const auto* reads : {&layer.reads, &layer.index_reads, &layer.cache_reads}) {
-        timing.read_requests += std::ssize(*reads);
-        for (const IoCommand& command : *reads) timing.read_bytes += command.bytes;
+      for (const std::vector<IoCommand>& commands : layer.transfers) {
+        for (const IoCommand& command : commands) {
+          (command.write ? timing.write_requests : timing.read_requests) += 1;
+          (command.write ? timing.write_bytes : timing.read_bytes) += command.bytes;
+        }
       }
-      timing.write_requests += std::ssize(layer.writes);
-      for (const IoCommand& command : layer.writes) timing.write_bytes += command.bytes;
     }
   }
 
@@ -306,9 +309,10 @@ class StepTimer {
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Pipeline> pipeline_;
-  Machine machine_;
+  StepWork work_;  ///< of the step that is under way
+  VirtualMachine machine_;
+  std::optional<RecordingMachine> recorder_;  ///< runs each step too, where a schedule is wanted
   std::vector<TargetLayer> layers_;
-  StepWork work_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
   std::vector<Extent> writes_;
@@ -329,6 +333,7 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
     throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),
                     "fewer than the " + std::to_string(plan.steps) + " steps that were decided");
   }
+  if (plan.shape != model.kv_shape()) throw std::logic_error("a plan for another model's shape");
   if (plans_to_follow(plan).empty()) {
     throw UserError({"", plan.system},
                     "every recorded layer is one of its dense_layers: there is none to follow",

@@ -17,7 +17,6 @@ class Timeline;
 
 struct TimeOptions {
   std::int64_t batch = 1;
-  std::int64_t dense_layers = 0;   ///< target layers [0, dense_layers) are attended to whole
   std::int64_t timed_steps = 64;   ///< steps to simulate; 0 = all after the warm-up
   std::int64_t warm_up_steps = 0;  ///< first steps of the plan to leave out
   std::uint64_t seed = 1;          ///< draws the timed steps
@@ -40,15 +39,15 @@ struct StepTiming {
 /// DRAM by use, for the whole batch and all layers.
 struct DramUse {
   std::int64_t weights_bytes = 0;
-  std::int64_t cache_bytes = 0;     ///< groups held in memory
-  std::int64_t dense_bytes = 0;     ///< entries of the layers that are attended to whole
-  std::int64_t index_bytes = 0;     ///< representatives
+  std::int64_t cache_bytes = 0;           ///< groups held in memory
+  std::int64_t full_attention_bytes = 0;  ///< entries of the layers that attend in full
+  std::int64_t index_bytes = 0;           ///< representatives
   std::int64_t buffered_bytes = 0;  ///< entries in memory outside groups: sinks, window, tails
   std::int64_t landing_bytes = 0;   ///< where reads land
 
   /// All but the weights: what the system's KV management takes.
   [[nodiscard]] std::int64_t kv_bytes() const {
-    return cache_bytes + dense_bytes + index_bytes + buffered_bytes + landing_bytes;
+    return cache_bytes + full_attention_bytes + index_bytes + buffered_bytes + landing_bytes;
   }
 };
 
@@ -66,26 +65,26 @@ struct Timing {
   std::vector<StepTiming> steps;  ///< the timed ones, in order
   std::int64_t batch = 1;
 
-  // Over the timed steps, the batch and all layers (dense ones ask for nothing).
-  std::int64_t asked_bytes = 0;
+  // Over the timed steps, the batch and all layers (those with full attention request nothing).
+  std::int64_t requested_bytes = 0;
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
-  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::best_hit_bytes
+  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::Accounting::best_hit_bytes
   std::int64_t least_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
   std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
   double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
-  std::int64_t moved_bytes = 0;         ///< over the timed steps: LayerPlan::moved_bytes
-  std::int64_t region_bytes = 0;        ///< of the batch: flash that the layouts take
-  std::int64_t live_bytes = 0;          ///< of it, entries of groups when the plan ends
+  std::int64_t moved_bytes = 0;   ///< over the timed steps: LayerPlan::Accounting::moved_bytes
+  std::int64_t region_bytes = 0;  ///< of the batch: flash that the layouts take
+  std::int64_t live_bytes = 0;    ///< of it, entries of groups when the plan ends
   DramUse dram;
   Energy energy;
 };
 
-/// Stage 3: replays a plan on a device and platform. Target layer i >= dense_layers follows the
-/// plan's layer i mod R, of the R that are not dense; sequence j of the batch follows the steps
-/// rotated by j / batch of their number; every (sequence, layer) has a region of its own on the
-/// device.
+/// Stage 3: replays a plan on a device and platform. Target layers [0, plan.full_attention_layers)
+/// attend in full, in memory; a later layer i follows the plan's layer i mod R, of the R that do
+/// not; sequence j of the batch follows the steps rotated by j / batch of their number; every
+/// (sequence, layer) has a region of its own on the device.
 ///
 /// Timed are `timed_steps` steps: each is drawn at random from its own of as many equal strata, so
 /// that they cover the sequence evenly and do not beat with periodic work (a page that fills every

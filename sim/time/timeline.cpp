@@ -30,8 +30,22 @@ const char* name_of(TransferKind kind) {
   return "";
 }
 
+std::string name_of(Kernels kernels) {
+  const bool query = contains(kernels, Kernels::kProjectQuery);
+  const bool key_value = contains(kernels, Kernels::kProjectKeyValue);
+  std::string name;
+  const auto add = [&](const char* part) {
+    name += name.empty() ? part : std::string(", ") + part;
+  };
+  if (query || key_value) add(!query ? "project K, V" : !key_value ? "project Q" : "project");
+  if (contains(kernels, Kernels::kScore)) add("score");
+  if (contains(kernels, Kernels::kAttend)) add("attend, feed forward");
+  if (contains(kernels, Kernels::kHead)) add("LM head");
+  return name;
+}
+
 std::string layer_name(std::size_t layer) {
-  return "layer " + std::to_string(layer) + " ";
+  return layer == Machine::kNoLayer ? "" : "layer " + std::to_string(layer) + " ";
 }
 
 double microseconds(SimTime ns) {
@@ -62,10 +76,9 @@ void Timeline::end_step(const StepTiming& timing, SimTime now) {
                  {"written_bytes", static_cast<double>(timing.write_bytes)}};
 }
 
-void Timeline::on_compute(const ComputeName& name, SimTime begin, SimTime duration) {
+void Timeline::on_compute(Kernels kernels, std::size_t layer, SimTime begin, SimTime duration) {
   if (!in_step_ || duration == 0) return;
-  const std::string layer = name.layer == ComputeName::kNoLayer ? "" : layer_name(name.layer);
-  events_.push_back({Lane::kCompute, 0, begin, duration, layer + name.what, {}});
+  events_.push_back({Lane::kCompute, 0, begin, duration, layer_name(layer) + name_of(kernels), {}});
 }
 
 void Timeline::on_transfer_begin(TransferKind kind, std::size_t layer, SimTime now,

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/time/pipeline/observer.hpp"
+#include "sim/time/machine/observer.hpp"
 
 namespace kvreplay {
 
@@ -30,7 +30,7 @@ class Timeline final : public MachineObserver {
   void begin_step(std::int64_t step, SimTime now, std::vector<LayerCache> cache);
   void end_step(const StepTiming& timing, SimTime now);
 
-  void on_compute(const ComputeName& name, SimTime begin, SimTime duration) override;
+  void on_compute(Kernels kernels, std::size_t layer, SimTime begin, SimTime duration) override;
   void on_transfer_begin(TransferKind kind, std::size_t layer, SimTime now,
                          std::span<const IoCommand> commands) override;
   void on_transfer_end(TransferKind kind, std::size_t layer, SimTime now) override;

@@ -35,20 +35,18 @@ inline void add_step(LayerPlan& layer, const std::vector<Extent>& reads,
                      const std::vector<Extent>& writes, double attended) {
   std::int64_t bytes = 0;
   for (const Extent& extent : reads) bytes += static_cast<std::int64_t>(extent.bytes);
-  layer.reads.insert(layer.reads.end(), reads.begin(), reads.end());
-  layer.writes.insert(layer.writes.end(), writes.begin(), writes.end());
-  layer.read_begin.push_back(std::ssize(layer.reads));
-  layer.write_begin.push_back(std::ssize(layer.writes));
-  layer.asked_bytes.push_back(2 * bytes);
-  layer.hit_bytes.push_back(bytes);
-  layer.best_hit_bytes.push_back(bytes);
-  layer.missed_bytes.push_back(bytes);
-  layer.asked_groups.push_back(2);
-  layer.hit_groups.push_back(1);
-  layer.moved_bytes.push_back(0);
-  layer.attended_tokens.push_back(attended);
-  layer.score_bytes.push_back(0);
-  layer.score_flops.push_back(0);
+  layer.io.reads.insert(layer.io.reads.end(), reads.begin(), reads.end());
+  layer.io.writes.insert(layer.io.writes.end(), writes.begin(), writes.end());
+  layer.io.read_begin.push_back(std::ssize(layer.io.reads));
+  layer.io.write_begin.push_back(std::ssize(layer.io.writes));
+  layer.accounting.requested_bytes.push_back(2 * bytes);
+  layer.accounting.hit_bytes.push_back(bytes);
+  layer.accounting.best_hit_bytes.push_back(bytes);
+  layer.accounting.missed_bytes.push_back(bytes);
+  layer.accounting.moved_bytes.push_back(0);
+  layer.compute.attended_tokens.push_back(attended);
+  layer.compute.score_bytes.push_back(0);
+  layer.compute.score_flops.push_back(0);
 }
 
 }  // namespace kvreplay

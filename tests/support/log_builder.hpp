@@ -92,7 +92,8 @@ inline AccessLog make_log(std::vector<StreamLog> streams, std::int64_t kv_heads,
   log.prompt_tokens = prompt_tokens;
   log.steps = streams.front().steps();
   log.formats = {{"fp16", 16, 0}};
-  log.layers.push_back({.layer = 5, .dense = false, .streams = std::move(streams), .quality = {}});
+  log.layers.push_back(
+      {.layer = 5, .full_attention = false, .streams = std::move(streams), .quality = {}});
   return log;
 }
 

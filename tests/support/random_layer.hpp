@@ -96,7 +96,7 @@ class RandomLayer {
 template <typename AfterAttend>
 LayerLog replay_layer(const RandomLayer& layer, const DecideSpec& spec, AfterAttend&& after_attend,
                       std::uint64_t seed = 1) {
-  LayerPolicy policy(spec, layer.shape, nullptr, seed, true);
+  LayerPolicy policy(spec, layer.shape, {.seed = seed, .record_tokens = true});
   const std::int64_t prompt = layer.shape.prompt_tokens;
   policy.take_prompt(layer.entries(prompt), {layer.query_tensor().first_tokens(prompt), 0});
   for (std::int64_t n = prompt; n < layer.shape.max_tokens; ++n) {

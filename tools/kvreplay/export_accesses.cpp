@@ -22,11 +22,11 @@ struct ExportOptions {
   ConfigFolder configs = ConfigFolder::standard();
 };
 
-/// Where the model's layer stands in the log; a dense one has no cache.
+/// Where the model's layer stands in the log; one with full attention has no cache.
 std::size_t index_of(const AccessLog& log, const ExportOptions& options) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < log.layers.size(); ++i) {
-    if (log.layers[i].dense) continue;
+    if (log.layers[i].full_attention) continue;
     if (log.layers[i].layer == options.layer) return i;
     known.push_back(std::to_string(log.layers[i].layer));
   }

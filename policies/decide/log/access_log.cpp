@@ -118,6 +118,15 @@ void check_size(const Hdf5File& file, const std::string& path, std::size_t found
   }
 }
 
+std::int64_t full_attention_layers_of(const std::string& decide_config, const Place& place) {
+  try {
+    return nlohmann::json::parse(decide_config).at("stream").at("dense_layers").get<std::int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    throw UserError(place, "attribute decide_config names no dense_layers",
+                    "JSON of the parts, with stream.dense_layers");
+  }
+}
+
 void check_stream(const Hdf5File& file, const std::string& path, const StreamLog& log,
                   std::int64_t steps) {
   const auto begins = [&](const char* name, const std::vector<std::int64_t>& values,
@@ -150,7 +159,7 @@ void check_stream(const Hdf5File& file, const std::string& path, const StreamLog
 void write_layer(Hdf5File& file, const LayerLog& layer, const AccessLog& log) {
   const std::string path = layer_path(layer.layer);
   file.create_group(path);
-  file.write_integer_attribute(path, "dense", layer.dense ? 1 : 0);
+  file.write_integer_attribute(path, "dense", layer.full_attention ? 1 : 0);
   file.write_integer_attribute(path, "streams", std::ssize(layer.streams));
   for (std::size_t i = 0; i < layer.streams.size(); ++i) {
     const StreamLog& stream = layer.streams[i];
@@ -174,7 +183,7 @@ LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& 
   const std::string path = layer_path(number);
   LayerLog layer;
   layer.layer = number;
-  layer.dense = file.integer_attribute(path, "dense") != 0;
+  layer.full_attention = file.integer_attribute(path, "dense") != 0;
   const std::int64_t streams = file.integer_attribute(path, "streams");
   for (std::int64_t i = 0; i < streams; ++i) {
     const std::string folder = path + "/stream/" + std::to_string(i);
@@ -254,6 +263,7 @@ AccessLog read_access_log(const std::string& path) {
   log.trace_hash = file.text_attribute("/", "trace_sha256");
   log.system = file.text_attribute("/", "system");
   log.decide_config = file.text_attribute("/", "decide_config");
+  log.full_attention_layers = full_attention_layers_of(log.decide_config, file.place("/"));
   log.formats = formats_from(file.text_attribute("/", "formats"), file.place("/"));
   log.query_heads = file.integer_attribute("/", "query_heads");
   log.kv_heads = file.integer_attribute("/", "kv_heads");

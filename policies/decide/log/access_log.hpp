@@ -80,7 +80,8 @@ struct Quality {
 
 struct LayerLog {
   std::int64_t layer = 0;  ///< the model's layer number
-  bool dense = false;      ///< uses full attention: all tokens are kBuffered, and no group exists
+  /// Full attention: all tokens are kBuffered, and no group exists.
+  bool full_attention = false;
   std::vector<StreamLog> streams;
   Quality quality;
 };
@@ -88,8 +89,11 @@ struct LayerLog {
 /// What stage 1 decided for one system on one trace: a value that depends on nothing else.
 struct AccessLog {
   std::string trace_hash;
-  std::string system;            ///< name
-  std::string decide_config;     ///< resolved stage-1 composition, as JSON text
+  std::string system;         ///< name
+  std::string decide_config;  ///< resolved stage-1 composition, as JSON text
+  /// So many of the model's first layers use full attention, recorded or not; `decide_config` says
+  /// it too.
+  std::int64_t full_attention_layers = 0;
   std::int64_t query_heads = 0;  ///< as recorded
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;

@@ -6,7 +6,7 @@
 namespace kvreplay {
 namespace {
 
-/// The paper's T1 and T2 (asked for once, and more than once), and the ghosts B1 and B2 of what
+/// The paper's T1 and T2 (requested once, and more than once), and the ghosts B1 and B2 of what
 /// left them; `target_` is its p, the weight that T1 should have.
 class Arc final : public BoundedCache {
  public:

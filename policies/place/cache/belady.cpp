@@ -19,7 +19,7 @@ class Belady final : public BoundedCache {
         ranking_(context.streams) {}
 
   bool needs_future() const override { return true; }
-  void know_future(std::span<const Access> accesses) override {
+  void set_future_accesses(std::span<const Access> accesses) override {
     next_.assign(accesses.size(), kNever);
     for (std::size_t i = accesses.size(); i-- > 0;) {
       next_[i] = first_.get(accesses[i].key);
@@ -31,9 +31,9 @@ class Belady final : public BoundedCache {
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
   void on_hit(GroupKey key) override { ranking_.update(key, next_access()); }
-  /// A group that was split off has never been asked for: its first access lies ahead.
-  void on_newcomer(GroupKey key, std::int64_t, bool asked) override {
-    newcomer_ = asked ? next_access() : first_.get(key);
+  /// A group that was split off has never been requested: its first access lies ahead.
+  void on_newcomer(GroupKey key, std::int64_t, bool requested) override {
+    newcomer_ = requested ? next_access() : first_.get(key);
   }
   bool prefers_newcomer() const override {
     return always_keeps_ || newcomer_ < ranking_.lowest_rank();
@@ -42,7 +42,7 @@ class Belady final : public BoundedCache {
   void evict() override { release(ranking_.pop()); }
   void remove(GroupKey key) override { ranking_.erase(key); }
 
-  /// When the group of the access that is being served is asked for again.
+  /// When the group of the access that is being served is requested again.
   std::int64_t next_access() {
     if (now_ >= next_.size()) throw std::logic_error("an access that the oracle was not told of");
     return next_[now_++];

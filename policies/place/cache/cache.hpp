@@ -23,15 +23,14 @@ struct GroupKey {
   friend auto operator<=>(const GroupKey&, const GroupKey&) = default;
 };
 
-/// A step asks for a group.
+/// A step requests a group.
 struct Access {
   GroupKey key;
-  std::int64_t bytes = 0;           ///< of all its entries, as stored; > 0
-  std::span<const Token> tokens{};  ///< its members; valid during the call only
+  std::int64_t bytes = 0;  ///< of all its entries, as stored; > 0
 };
 
-/// Role: what stays in DRAM. One cache serves one layer of one sequence. Within a step the groups
-/// asked for come in ascending order of (stream, group).
+/// Role: what stays in DRAM. One cache serves one layer of one sequence. Within a step the
+/// requested groups come in ascending order of (stream, group).
 class Cache {
  public:
   static constexpr std::string_view kRole = "cache";
@@ -43,8 +42,9 @@ class Cache {
 
   virtual ~Cache() = default;
 
-  /// True when the group is in memory (a hit); otherwise it is read and may be kept.
-  [[nodiscard]] virtual bool access(const Access& access) = 0;
+  /// True when the group is in memory (a hit); otherwise it is read and may be kept. `members`: its
+  /// tokens.
+  [[nodiscard]] virtual bool access(const Access& access, std::span<const Token> members) = 0;
   /// The group grew, shrank or was rewritten; its size is now `bytes`. Nothing happens when it is
   /// not held.
   virtual void resized(GroupKey /*key*/, std::int64_t /*bytes*/) {}
@@ -53,7 +53,7 @@ class Cache {
   virtual void split_off(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
   /// The group is gone (evicted, dissolved): it must not count any more.
   virtual void erase(GroupKey key) = 0;
-  /// All groups of the step have been asked for, and the index has taken the step's token.
+  /// All groups of the step have been requested, and the index has taken the step's token.
   virtual void end_step() {}
 
   [[nodiscard]] virtual bool contains(GroupKey key) const = 0;
@@ -66,10 +66,9 @@ class Cache {
   /// them: DRAM holds the cache of one layer, not of all.
   [[nodiscard]] virtual bool paged_by_layer() const { return false; }
 
-  /// An oracle asks for the whole sequence of accesses, in order, before the first one. The members
-  /// are not given.
+  /// An oracle is given the whole sequence of accesses, in order, before the first one.
   [[nodiscard]] virtual bool needs_future() const { return false; }
-  virtual void know_future(std::span<const Access> /*accesses*/) {}
+  virtual void set_future_accesses(std::span<const Access> /*accesses*/) {}
 };
 
 }  // namespace kvreplay

@@ -30,7 +30,7 @@ class ClusterAligned final : public BoundedCache {
     use(key);
     if (ranking_.contains(key)) ranking_.update(key, rank(key));
   }
-  void on_newcomer(GroupKey, std::int64_t, bool asked) override { is_update_ = !asked; }
+  void on_newcomer(GroupKey, std::int64_t, bool requested) override { is_update_ = !requested; }
   void insert(GroupKey key, std::int64_t weight) override {
     use(key);
     if (is_update_) {

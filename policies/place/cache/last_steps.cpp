@@ -4,14 +4,14 @@
 namespace kvreplay {
 namespace {
 
-/// The queue is in the order of the last step that asked, the latest in front; a node's weight is
-/// its group's bytes and its mark that step.
+/// The queue is in the order of the last step that requested, the latest in front; a node's weight
+/// is its group's bytes and its mark that step.
 class LastSteps final : public Cache {
  public:
   LastSteps(const Arguments& arguments, const Context& context)
       : steps_(arguments.integer("steps")), queue_(context.streams, 1) {}
 
-  bool access(const Access& access) override {
+  bool access(const Access& access, std::span<const Token>) override {
     GroupQueues::Index index = queue_.find(access.key);
     const bool hit = index != GroupQueues::kNone;
     if (hit) {
@@ -26,7 +26,7 @@ class LastSteps final : public Cache {
     const GroupQueues::Index index = queue_.find(key);
     if (index != GroupQueues::kNone) queue_.set_weight(index, bytes);
   }
-  /// Counts as asked for in this step: a split happens to a group in use.
+  /// Counts as requested in this step: a split happens to a group in use.
   void split_off(GroupKey key, GroupKey from, std::int64_t bytes) override {
     if (contains(from)) queue_.node(queue_.push_front(0, key, bytes)).mark = now_;
   }

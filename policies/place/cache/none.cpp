@@ -5,7 +5,7 @@ namespace {
 
 class None final : public Cache {
  public:
-  bool access(const Access&) override { return false; }
+  bool access(const Access&, std::span<const Token>) override { return false; }
   void erase(GroupKey) override {}
   bool contains(GroupKey) const override { return false; }
   std::int64_t used_bytes() const override { return 0; }

@@ -5,7 +5,7 @@ namespace {
 
 class Resident final : public Cache {
  public:
-  bool access(const Access&) override { return true; }
+  bool access(const Access&, std::span<const Token>) override { return true; }
   void erase(GroupKey) override {}
   bool contains(GroupKey) const override { return true; }
   /// What the groups take is the caller's to know: nothing ever tells this cache of a new one.

@@ -4,7 +4,7 @@
 namespace kvreplay {
 namespace {
 
-/// A node's mark says that it was asked for since the hand last passed.
+/// A node's mark says that it was requested since the hand last passed.
 class Sieve final : public BoundedCache {
  public:
   Sieve(const Arguments& arguments, const Context& context)

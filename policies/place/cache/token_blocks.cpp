@@ -11,7 +11,7 @@ namespace kvreplay {
 namespace {
 
 /// Blocks of consecutive tokens, shared by all streams. A group belongs to the block of its first
-/// token. At the end of a step the blocks that it asked for most are used or come in; what of them
+/// token. At the end of a step the blocks that it requested most are used or come in; what of them
 /// the step has read stays with them. The rest of a block is not in memory: to have it, flash would
 /// have to be read.
 class TokenBlocks final : public Cache {
@@ -21,10 +21,10 @@ class TokenBlocks final : public Cache {
         capacity_blocks_(arguments.integer("capacity_blocks")),
         bytes_(context.streams, kNotHeld) {}
 
-  bool access(const Access& access) override {
-    const Token first = *std::min_element(access.tokens.begin(), access.tokens.end());
+  bool access(const Access& access, std::span<const Token> members) override {
+    const Token first = *std::min_element(members.begin(), members.end());
     const std::int64_t block = first / block_tokens_;
-    asked_[block] += std::ssize(access.tokens);
+    requested_[block] += std::ssize(members);
     if (contains(access.key)) return true;
     read_.push_back({access.key, block, access.bytes});
     return false;
@@ -42,8 +42,8 @@ class TokenBlocks final : public Cache {
   }
 
   void end_step() override {
-    std::vector<std::pair<std::int64_t, std::int64_t>> most;  // minus the tokens asked for, block
-    for (const auto& [block, tokens] : asked_) most.push_back({-tokens, block});
+    std::vector<std::pair<std::int64_t, std::int64_t>> most;  // minus the requested tokens, block
+    for (const auto& [block, tokens] : requested_) most.push_back({-tokens, block});
     std::sort(most.begin(), most.end());
     if (std::ssize(most) > capacity_blocks_) {
       most.resize(static_cast<std::size_t>(capacity_blocks_));
@@ -56,7 +56,7 @@ class TokenBlocks final : public Cache {
       bytes_.set(read.key, read.bytes);
       used_bytes_ += read.bytes;
     }
-    asked_.clear();
+    requested_.clear();
     read_.clear();
   }
 
@@ -109,7 +109,7 @@ class TokenBlocks final : public Cache {
   std::int64_t uses_ = 0;
 
   // Of the step that is under way.
-  std::map<std::int64_t, std::int64_t> asked_;  // tokens, by block
+  std::map<std::int64_t, std::int64_t> requested_;  // tokens, by block
   std::vector<Read> read_;
 };
 

@@ -29,7 +29,8 @@ class Layout {
     std::int64_t streams = 1;
     std::int64_t entry_bytes = 0;  ///< of one entry of one stream in the largest of its formats
     std::int64_t max_tokens = 0;   ///< the sequence never grows beyond
-    std::vector<WindowSelections> window{};  ///< by stream; empty where none is known
+    /// By stream, of a log that outlives the layout; empty where none is known.
+    std::vector<WindowSelections> window{};
   };
 
   virtual ~Layout() = default;

@@ -12,22 +12,23 @@ class LayerPrefetch final : public Pipeline {
  public:
   explicit LayerPrefetch(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
 
-  Process step(Machine& machine) override {
+  StepTask step(Machine& machine) const override {
+    using enum Kernels;
+    using enum TransferKind;
     const std::size_t layers = machine.layers();
     std::size_t selected = 0;  // layers whose reads have been started
     for (std::size_t i = 0; i < layers; ++i) {
       for (; selected < std::min(i + depth_ + 1, layers); ++selected) {
-        co_await machine.compute(machine.layer(selected).score_ns, {"score", selected});
-        machine.start_reads(selected);
+        co_await machine.compute(kScore, selected);
+        machine.start(kReads, selected);
       }
-      const LayerWork& work = machine.layer(i);
-      co_await machine.compute(work.project_ns, {"project", i});
-      co_await machine.reads(i);
-      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
-      co_await machine.writes(i);
-      machine.start_writes(i);
+      co_await machine.compute(kProject, i);
+      co_await machine.wait(kReads, i);
+      co_await machine.compute(kAttend, i);
+      co_await machine.wait(kWrites, i);
+      machine.start(kWrites, i);
     }
-    co_await machine.compute(machine.step().head_ns, {"LM head"});
+    co_await machine.compute_head();
   }
 
   [[nodiscard]] bool selects_ahead() const override { return true; }

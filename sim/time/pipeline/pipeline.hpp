@@ -4,14 +4,14 @@
 #include <memory>
 #include <string_view>
 
-#include "base/engine/process.hpp"
 #include "base/registry.hpp"
-#include "sim/time/pipeline/machine.hpp"
+#include "sim/time/machine/machine.hpp"
 
 namespace kvreplay {
 
 /// Role: how I/O and compute of a decode step overlap. A pipeline runs all work of a step: every
-/// layer's compute, reads and writes, and the LM head.
+/// layer's compute, reads and writes, and the LM head. It sees the machine's interface and nothing
+/// else, so that the same step runs in virtual time, into a schedule, or for real.
 ///
 /// Reads of a layer end before its attention begins. Writes are behind the computation: a layer's
 /// writes start when its entries exist, and nothing waits for them but the writes of the same layer
@@ -25,8 +25,9 @@ class Pipeline {
 
   virtual ~Pipeline() = default;
 
-  /// One step. The pipeline and the machine outlive the process.
-  [[nodiscard]] virtual Process step(Machine& machine) = 0;
+  /// One step. The pipeline and the machine outlive the task. A pipeline remembers nothing from
+  /// step to step, so that one serves several machines.
+  virtual StepTask step(Machine& machine) const = 0;
   /// Whether reads start before the layer's own query is known, so that the selection must not need
   /// it.
   [[nodiscard]] virtual bool selects_ahead() const { return false; }

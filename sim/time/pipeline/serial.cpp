@@ -7,17 +7,18 @@ namespace {
 /// for every read.
 class Serial final : public Pipeline {
  public:
-  Process step(Machine& machine) override {
+  StepTask step(Machine& machine) const override {
+    using enum Kernels;
+    using enum TransferKind;
     for (std::size_t i = 0; i < machine.layers(); ++i) {
-      const LayerWork& work = machine.layer(i);
-      co_await machine.compute(work.project_ns + work.score_ns, {"project, score", i});
-      machine.start_reads(i);
-      co_await machine.reads(i);
-      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
-      co_await machine.writes(i);
-      machine.start_writes(i);
+      co_await machine.compute(kProject | kScore, i);
+      machine.start(kReads, i);
+      co_await machine.wait(kReads, i);
+      co_await machine.compute(kAttend, i);
+      co_await machine.wait(kWrites, i);
+      machine.start(kWrites, i);
     }
-    co_await machine.compute(machine.step().head_ns, {"LM head"});
+    co_await machine.compute_head();
   }
 
   [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }

@@ -11,25 +11,26 @@ class TwoStage final : public Pipeline {
  public:
   explicit TwoStage(bool index_on_flash) : index_on_flash_(index_on_flash) {}
 
-  Process step(Machine& machine) override {
+  StepTask step(Machine& machine) const override {
+    using enum Kernels;
+    using enum TransferKind;
     const std::size_t layers = machine.layers();
-    machine.start_cache_reads(0);
+    machine.start(kCacheReads, 0);
     for (std::size_t i = 0; i < layers; ++i) {
-      const LayerWork& work = machine.layer(i);
-      machine.start_index_reads(i);
-      co_await machine.compute(work.query_ns, {"project Q", i});
-      co_await machine.index_reads(i);
-      co_await machine.compute(work.score_ns, {"score", i});
-      machine.start_reads(i);
-      co_await machine.compute(work.project_ns - work.query_ns, {"project K, V", i});
-      co_await machine.cache_reads(i);
-      co_await machine.reads(i);
-      if (i + 1 < layers) machine.start_cache_reads(i + 1);
-      co_await machine.compute(work.attend_ns, {"attend, feed forward", i});
-      co_await machine.writes(i);
-      machine.start_writes(i);
+      machine.start(kIndexReads, i);
+      co_await machine.compute(kProjectQuery, i);
+      co_await machine.wait(kIndexReads, i);
+      co_await machine.compute(kScore, i);
+      machine.start(kReads, i);
+      co_await machine.compute(kProjectKeyValue, i);
+      co_await machine.wait(kCacheReads, i);
+      co_await machine.wait(kReads, i);
+      if (i + 1 < layers) machine.start(kCacheReads, i + 1);
+      co_await machine.compute(kAttend, i);
+      co_await machine.wait(kWrites, i);
+      machine.start(kWrites, i);
     }
-    co_await machine.compute(machine.step().head_ns, {"LM head"});
+    co_await machine.compute_head();
   }
 
   [[nodiscard]] bool index_on_flash() const override { return index_on_flash_; }

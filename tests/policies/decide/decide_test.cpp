@@ -62,7 +62,7 @@ TEST_F(DecideTest, FullAttentionIsPerfectAndSelectionIsNot) {
     EXPECT_THAT(layer.quality.attention_mass, Each(1.0F));
     EXPECT_THAT(layer.quality.output_error, Each(0.0F));
   }
-  EXPECT_TRUE(logs[1].layers[0].dense);
+  EXPECT_TRUE(logs[1].layers[0].full_attention);
   EXPECT_THAT(logs[1].layers[0].quality.recall, Each(1.0F));
   for (const LayerLog* layer : {&logs[1].layers[1], &logs[2].layers[0], &logs[2].layers[1]}) {
     const Quality& quality = layer->quality;
@@ -131,6 +131,7 @@ TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
   const AccessLog back = read_access_log(path("log.access.h5"));
   EXPECT_EQ(back.trace_hash, trace().content_hash());
   EXPECT_EQ(back.decide_config, pages_.spec.resolved());
+  EXPECT_EQ(back.full_attention_layers, 1);
   EXPECT_EQ(back.formats[0].entry_bytes(2, 32), 256);
   EXPECT_EQ(back.layers[1].streams[0].attended, log.layers[1].streams[0].attended);
   EXPECT_EQ(back.layers[1].quality.recall, log.layers[1].quality.recall);

@@ -202,7 +202,7 @@ TEST(LayerPolicy, ADenseLayerStaysInMemoryAndIsExact) {
   const LayerLog log = replay_layer(layer, spec, [](std::int64_t step, auto attention) {
     EXPECT_EQ(std::ssize(attention[0].tokens), 40 + step + 1);
   });
-  EXPECT_TRUE(log.dense);
+  EXPECT_TRUE(log.full_attention);
   for (const StreamLog& stream : log.streams) {
     EXPECT_TRUE(stream.asked.empty());
     EXPECT_THAT(stream.event_kind, Each(EventKind::kBuffered));
@@ -262,7 +262,7 @@ TEST(LayerPolicy, LookAheadQueriesChooseAndTrueQueriesAttend) {
   const RandomLayer layer(50, 1);
   const DecideSpec spec =
       DecideSpec::parse(ConfigNode::parse(kTokens, "test.json").with("stream.query", "look_ahead"));
-  LayerPolicy policy(spec, layer.shape, nullptr, 1, true);
+  LayerPolicy policy(spec, layer.shape, {.seed = 1, .record_tokens = true});
   policy.take_prompt(layer.entries(50), {layer.query_tensor().first_tokens(50), 0});
   const std::vector<float> truth = layer.query(50);
   const std::vector<float> guess = layer.query(7);

@@ -32,7 +32,7 @@ TEST(WindowQueries, LogWhatTheFirstStepWouldSelectForThem) {
   const QueryWindow window{layer.query_tensor().first_tokens(kPrompt), 0};
   for (const std::string heads : {"kv_head", "layer"}) {
     for (std::int64_t back = 0; back < 6; ++back) {
-      LayerPolicy policy(spec_of("6", heads), layer.shape, nullptr, 1, false);
+      LayerPolicy policy(spec_of("6", heads), layer.shape, {.seed = 1});
       policy.take_prompt(layer.entries(kPrompt), window);
       const std::vector<float> queries = queries_at(layer, kPrompt - 1 - back);
       (void)policy.attend(layer.entries(kPrompt + 1), queries, {});

@@ -72,7 +72,7 @@ TEST_F(ReplayTest, EveryCellOnceInOrderAndConsistent) {
   for (const CellResult& cell : result.cells) {
     const Timing& timing = cell.timing;
     ASSERT_EQ(timing.steps.size(), 6U);
-    EXPECT_EQ(timing.asked_bytes, timing.hit_bytes + timing.missed_bytes);
+    EXPECT_EQ(timing.requested_bytes, timing.hit_bytes + timing.missed_bytes);
     std::int64_t read_bytes = 0;
     for (const StepTiming& step : timing.steps) {
       EXPECT_EQ(step.latency_ns, step.compute_ns + step.exposed_io_ns);
@@ -84,7 +84,7 @@ TEST_F(ReplayTest, EveryCellOnceInOrderAndConsistent) {
     EXPECT_NE(cell.projection, "none");
     if (cell.system == "in_memory") {
       EXPECT_EQ(read_bytes, 0);
-      EXPECT_EQ(timing.hit_bytes, timing.asked_bytes);
+      EXPECT_EQ(timing.hit_bytes, timing.requested_bytes);
     } else {
       EXPECT_GT(read_bytes, 0) << cell.system;
     }

@@ -36,8 +36,7 @@ class StageValues : public testing::TestWithParam<std::string> {
 
   [[nodiscard]] Timing time(const IoPlan& plan) const {
     const DeviceSpec device = DeviceSpec::load(kConfigs + "/devices/ufs40.json");
-    return time_plan(plan, tiny_model(), tiny_platform(), device, system_.pipeline,
-                     {.dense_layers = system_.decide.stream.integer("dense_layers")});
+    return time_plan(plan, tiny_model(), tiny_platform(), device, system_.pipeline, {});
   }
 
   TemporaryFolder folder_;
@@ -57,13 +56,14 @@ TEST_P(StageValues, AReplayOfWhatWasKeptIsTheSame) {
   const IoPlan kept = plan_from(bytes);
   EXPECT_EQ(to_bytes(kept), bytes);
   EXPECT_EQ(kept.system, plan.system);
+  EXPECT_EQ(kept.full_attention_layers, plan.full_attention_layers);
   ASSERT_EQ(kept.layers.size(), plan.layers.size());
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
-    EXPECT_EQ(kept.layers[i].reads, plan.layers[i].reads);
-    EXPECT_EQ(kept.layers[i].writes, plan.layers[i].writes);
-    EXPECT_EQ(kept.layers[i].cache_reads, plan.layers[i].cache_reads);
-    EXPECT_EQ(kept.layers[i].attended_tokens, plan.layers[i].attended_tokens);
-    EXPECT_EQ(kept.layers[i].region_bytes, plan.layers[i].region_bytes);
+    EXPECT_EQ(kept.layers[i].io.reads, plan.layers[i].io.reads);
+    EXPECT_EQ(kept.layers[i].io.writes, plan.layers[i].io.writes);
+    EXPECT_EQ(kept.layers[i].io.cache_reads, plan.layers[i].io.cache_reads);
+    EXPECT_EQ(kept.layers[i].compute.attended_tokens, plan.layers[i].compute.attended_tokens);
+    EXPECT_EQ(kept.layers[i].io.region_bytes, plan.layers[i].io.region_bytes);
   }
   const Timing timing = time(plan);
   EXPECT_EQ(to_bytes(time(kept)), to_bytes(timing));

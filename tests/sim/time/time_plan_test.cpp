@@ -66,24 +66,24 @@ constexpr double kAttended = 20;
 
 /// Every step reads two extents that do not touch and, if asked to, writes one.
 IoPlan plan_of(bool writes) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, {}};
+  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < kSteps; ++step) {
     add_step(layer, {{0, 4096}, {8192, 4096}},
              writes ? std::vector<Extent>{{1 << 16, 512}} : std::vector<Extent>{}, kAttended);
-    layer.score_flops.back() = 1000;
+    layer.compute.score_flops.back() = 1000;
   }
-  layer.region_bytes = 1 << 17;
-  layer.entries_bytes = (kPrompt + kSteps) * 128;
+  layer.io.region_bytes = 1 << 17;
+  layer.dram.entries_bytes = (kPrompt + kSteps) * 128;
   return plan;
 }
 
 IoPlan without_reads(IoPlan plan) {
   LayerPlan& layer = plan.layers.front();
-  layer.reads.clear();
-  std::fill(layer.read_begin.begin(), layer.read_begin.end(), 0);
-  std::fill(layer.missed_bytes.begin(), layer.missed_bytes.end(), 0);
-  layer.hit_bytes = layer.asked_bytes;
+  layer.io.reads.clear();
+  std::fill(layer.io.read_begin.begin(), layer.io.read_begin.end(), 0);
+  std::fill(layer.accounting.missed_bytes.begin(), layer.accounting.missed_bytes.end(), 0);
+  layer.accounting.hit_bytes = layer.accounting.requested_bytes;
   return plan;
 }
 
@@ -123,7 +123,7 @@ TEST(Time, SerialWaitsForEveryRead) {
       EXPECT_EQ(step.read_requests, 4 * 2);
     }
     EXPECT_EQ(timing.missed_bytes, kSteps * 4 * 8192);
-    EXPECT_EQ(timing.asked_bytes, timing.hit_bytes + timing.missed_bytes);
+    EXPECT_EQ(timing.requested_bytes, timing.hit_bytes + timing.missed_bytes);
     EXPECT_EQ(timing.flash_read_bytes, 2 * timing.missed_bytes);
   }
 }
@@ -181,8 +181,8 @@ TEST(Time, NoReadsNoWaiting) {
       EXPECT_EQ(step.latency_ns, step_compute());
       EXPECT_EQ(step.busy_io_ns, 0);
     }
-    EXPECT_EQ(timing.hit_bytes, timing.asked_bytes);
-    EXPECT_GT(timing.asked_bytes, 0);
+    EXPECT_EQ(timing.hit_bytes, timing.requested_bytes);
+    EXPECT_GT(timing.requested_bytes, 0);
   }
 }
 
@@ -202,17 +202,17 @@ TEST(Time, WritesAreBehindTheComputationUntilTheyAreTheBottleneck) {
 }
 
 TEST(Time, EverySequenceAndLayerHasARegionOfItsOwn) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, 1, {}};
+  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, 1, 0, {}};
   for (const std::uint64_t bytes : {1'000'000U, 3'000'000U}) {
     LayerPlan& layer = plan.layers.emplace_back();
     add_step(layer, {{0, bytes}}, {}, kAttended);
-    layer.region_bytes = bytes;
-    layer.entries_bytes = 1000;
-    layer.prompt_write_bytes = 5;
+    layer.io.region_bytes = bytes;
+    layer.dram.entries_bytes = 1000;
+    layer.io.prompt_write_bytes = 5;
   }
+  plan.full_attention_layers = 1;
   for (const char* pipeline : {"serial", "layer_prefetch"}) {
-    const Timing timing =
-        time_on(plan, 100, pipeline, {.batch = 3, .dense_layers = 1, .timed_steps = 0});
+    const Timing timing = time_on(plan, 100, pipeline, {.batch = 3, .timed_steps = 0});
     // Target layers 1, 2, 3 follow the recorded 1, 0, 1.
     std::uint64_t bytes = 0;
     std::vector<Extent> extents;
@@ -234,13 +234,13 @@ TEST(Time, EverySequenceAndLayerHasARegionOfItsOwn) {
 
 /// Step k reads k + 1 blocks.
 IoPlan growing_plan(std::int64_t steps) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, steps, {}};
+  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, steps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < steps; ++step) {
     add_step(layer, {{0, static_cast<std::uint64_t>(step + 1) * 512}}, {}, kAttended);
   }
-  layer.region_bytes = static_cast<std::uint64_t>(steps + 1) * 512;
-  layer.entries_bytes = 1000;
+  layer.io.region_bytes = static_cast<std::uint64_t>(steps + 1) * 512;
+  layer.dram.entries_bytes = 1000;
   return plan;
 }
 
@@ -269,19 +269,20 @@ TEST(Time, TimedStepsCoverTheSequenceEvenly) {
   }
 }
 
-TEST(Time, DenseLayersAreWholeInMemory) {
+TEST(Time, LayersWithFullAttentionAreInMemory) {
   IoPlan plan = plan_of(false);
-  LayerPlan dense;
-  dense.dense = true;
-  dense.entries_bytes = plan.layers.front().entries_bytes;
-  for (std::int64_t step = 0; step < kSteps; ++step) add_step(dense, {}, {}, 1);
-  plan.layers.insert(plan.layers.begin(), dense);
-  plan.layers.back().cache_bytes = 7;
-  plan.layers.back().fetched_bytes = 8192;
+  LayerPlan full;
+  full.full_attention = true;
+  full.dram.entries_bytes = plan.layers.front().dram.entries_bytes;
+  for (std::int64_t step = 0; step < kSteps; ++step) add_step(full, {}, {}, 1);
+  plan.layers.insert(plan.layers.begin(), full);
+  plan.full_attention_layers = 3;
+  plan.layers.back().dram.cache_bytes = 7;
+  plan.layers.back().dram.fetched_bytes = 8192;
 
-  const Timing timing = time_on(plan, 100, "layer_prefetch", {.batch = 2, .dense_layers = 3});
+  const Timing timing = time_on(plan, 100, "layer_prefetch", {.batch = 2});
   EXPECT_EQ(timing.steps.front().read_bytes, 2 * 8192);
-  EXPECT_EQ(timing.dram.dense_bytes, 2 * 3 * dense.entries_bytes);
+  EXPECT_EQ(timing.dram.full_attention_bytes, 2 * 3 * full.dram.entries_bytes);
   EXPECT_EQ(timing.dram.cache_bytes, 2 * 7);
   EXPECT_EQ(timing.dram.landing_bytes, 2 * 2 * 8192);
   EXPECT_EQ(timing.dram.weights_bytes, tiny_model().weight_bytes());
@@ -294,10 +295,10 @@ TEST(Time, RefusesWhatItCannotFollow) {
               static_cast<void>(time_on(plan_of(false), 1, "serial", {.warm_up_steps = kSteps}));
             }).find("warm_up_steps"),
             std::string::npos);
-  IoPlan dense = plan_of(false);
-  dense.layers.front().dense = true;
+  IoPlan full = plan_of(false);
+  full.layers.front().full_attention = true;
   EXPECT_NE(
-      user_error_of([&] { static_cast<void>(time_on(dense, 1, "serial")); }).find("dense_layers"),
+      user_error_of([&] { static_cast<void>(time_on(full, 1, "serial")); }).find("dense_layers"),
       std::string::npos);
 }
 

@@ -18,15 +18,15 @@ using nlohmann::json;
 
 /// Reads that grow with the step, and writes.
 IoPlan plan_of(std::int64_t steps) {
-  IoPlan plan{"test", tiny_model().kv_shape(), 100, steps, {}};
+  IoPlan plan{"test", tiny_model().kv_shape(), 100, steps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto bytes = static_cast<std::uint64_t>(step + 1) * 8192;
     add_step(layer, {{0, bytes}, {1 << 19, 4096}}, {{900'000, 4096}}, 20);
-    layer.score_flops.back() = 1000;
+    layer.compute.score_flops.back() = 1000;
   }
-  layer.region_bytes = 1 << 20;
-  layer.entries_bytes = (100 + steps) * 128;
+  layer.io.region_bytes = 1 << 20;
+  layer.dram.entries_bytes = (100 + steps) * 128;
   return plan;
 }
 

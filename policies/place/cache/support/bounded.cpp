@@ -33,7 +33,7 @@ Capacity::Capacity(const Arguments& arguments) {
   limit = in_groups ? groups : bytes;
 }
 
-bool BoundedCache::access(const Access& access) {
+bool BoundedCache::access(const Access& access, std::span<const Token> /*members*/) {
   assert(access.bytes > 0);
   if (contains(access.key)) {
     assert(bytes_.get(access.key) == access.bytes);
@@ -69,9 +69,9 @@ void BoundedCache::release(GroupKey key) {
   bytes_.set(key, kNotHeld);
 }
 
-void BoundedCache::consider(GroupKey key, std::int64_t bytes, bool asked) {
+void BoundedCache::consider(GroupKey key, std::int64_t bytes, bool requested) {
   const std::int64_t weight = capacity_.weight(bytes);
-  on_newcomer(key, weight, asked);
+  on_newcomer(key, weight, requested);
   if (weight > capacity_.limit) return;
   while (used_weight_ + weight > capacity_.limit) {
     if (!prefers_newcomer()) return;

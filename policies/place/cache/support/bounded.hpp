@@ -29,7 +29,7 @@ struct Capacity {
 /// newcomer fits, and keep it, unless it is larger than the whole. A policy says in which order.
 class BoundedCache : public Cache {
  public:
-  [[nodiscard]] bool access(const Access& access) final;
+  [[nodiscard]] bool access(const Access& access, std::span<const Token> members) final;
   void resized(GroupKey key, std::int64_t bytes) final;
   void split_off(GroupKey key, GroupKey from, std::int64_t bytes) final;
   void erase(GroupKey key) final;
@@ -52,11 +52,11 @@ class BoundedCache : public Cache {
   /// The policy has dropped a held group.
   void release(GroupKey key);
 
-  /// A held group is asked for.
+  /// A held group is requested.
   virtual void on_hit(GroupKey key) = 0;
-  /// A group that is not held is asked for; or, where `asked` is false, was split off one that is.
-  /// Nothing has been evicted for it yet, and it may turn out too large to be kept.
-  virtual void on_newcomer(GroupKey /*key*/, std::int64_t /*weight*/, bool /*asked*/) {}
+  /// A group that is not held is requested; or, where `requested` is false, was split off one that
+  /// is. Nothing has been evicted for it yet, and it may turn out too large to be kept.
+  virtual void on_newcomer(GroupKey /*key*/, std::int64_t /*weight*/, bool /*requested*/) {}
   /// Whether the newcomer is worth an eviction; otherwise it is not kept.
   [[nodiscard]] virtual bool prefers_newcomer() const { return true; }
   /// The newcomer is held from now on.
@@ -71,7 +71,7 @@ class BoundedCache : public Cache {
  private:
   static constexpr std::int64_t kNotHeld = -1;
 
-  void consider(GroupKey key, std::int64_t bytes, bool asked);
+  void consider(GroupKey key, std::int64_t bytes, bool requested);
 
   Capacity capacity_;
   bool paged_by_layer_;

@@ -17,7 +17,7 @@ struct Edge {
 std::vector<Edge> co_retrieved(const WindowSelections& window, const std::vector<bool>& wanted) {
   std::map<std::pair<GroupId, GroupId>, std::int64_t> counts;
   for (std::size_t query = 0; query + 1 < window.begin.size(); ++query) {
-    const auto selected = window.asked.subspan(
+    const auto selected = window.requested.subspan(
         static_cast<std::size_t>(window.begin[query]),
         static_cast<std::size_t>(window.begin[query + 1] - window.begin[query]));
     for (std::size_t i = 0; i < selected.size(); ++i) {

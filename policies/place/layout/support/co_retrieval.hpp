@@ -9,10 +9,10 @@
 namespace kvreplay {
 
 /// The groups that each of the prompt's last queries would select: query i those of
-/// asked[begin[i], begin[i + 1]). Without queries both are empty or `begin` is [0].
+/// requested[begin[i], begin[i + 1]). Without queries both are empty or `begin` is [0].
 struct WindowSelections {
   std::span<const std::int64_t> begin{};
-  std::span<const GroupId> asked{};
+  std::span<const GroupId> requested{};
 };
 
 struct GroupPair {

@@ -35,11 +35,11 @@ const std::vector<std::string> kBounded{"fifo",           "lru", "lfu",     "lru
 
 /// Accesses of one group each, a step an access; returns 'h' and 'm'.
 std::string replay(Cache& cache, const std::vector<Access>& accesses) {
-  if (cache.needs_future()) cache.know_future(accesses);
+  if (cache.needs_future()) cache.set_future_accesses(accesses);
   std::string result;
   for (const Access& access : accesses) {
     const bool held = cache.contains(access.key);
-    const bool hit = cache.access(access);
+    const bool hit = cache.access(access, {});
     EXPECT_EQ(hit, held);
     result += hit ? 'h' : 'm';
     cache.end_step();
@@ -50,7 +50,7 @@ std::string replay(Cache& cache, const std::vector<Access>& accesses) {
 /// Letters are groups; all are of 10 bytes.
 std::string replay(const std::string& json, const std::string& letters) {
   std::vector<Access> accesses;
-  for (const char letter : letters) accesses.push_back({{0, letter - 'a'}, 10, {}});
+  for (const char letter : letters) accesses.push_back({{0, letter - 'a'}, 10});
   return replay(*make_cache(json), accesses);
 }
 
@@ -91,7 +91,7 @@ TEST(Caches, LastStepsKeepsWhatTheLastStepsAskedFor) {
   const auto step = [](Cache& cache, const std::string& letters) {
     std::string result;
     for (const char letter : letters)
-      result += cache.access({{1, letter - 'a'}, 7, {}}) ? 'h' : 'm';
+      result += cache.access({{1, letter - 'a'}, 7}, {}) ? 'h' : 'm';
     cache.end_step();
     return result;
   };
@@ -112,14 +112,14 @@ TEST(Caches, LastStepsKeepsWhatTheLastStepsAskedFor) {
 TEST(Caches, ClusterAlignedEvictsLargeOnesButNotTheLatelyUpdated) {
   const std::unique_ptr<Cache> cache = make_cache(bounded("cluster_aligned", "groups", 5));
   for (GroupId group = 0; group < 5; ++group) {
-    EXPECT_FALSE(cache->access({{0, group}, 10 * (group + 1), {}}));
+    EXPECT_FALSE(cache->access({{0, group}, 10 * (group + 1)}, {}));
   }
   cache->resized({0, 4}, 60);  // the largest; a fifth of five places is reserved for it
-  EXPECT_FALSE(cache->access({{0, 5}, 5, {}}));
+  EXPECT_FALSE(cache->access({{0, 5}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 3}));
   EXPECT_TRUE(cache->contains({0, 4}));
   cache->resized({0, 0}, 11);  // takes the reserved place
-  EXPECT_FALSE(cache->access({{0, 6}, 5, {}}));
+  EXPECT_FALSE(cache->access({{0, 6}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 4}));
   EXPECT_TRUE(cache->contains({0, 0}));
 }
@@ -128,15 +128,15 @@ TEST(Caches, ClusterAlignedByStepEvictsTheLargestOfThoseUnusedForLongest) {
   const std::unique_ptr<Cache> cache =
       make_cache(bounded("cluster_aligned", "bytes", 60, R"(, "order": "step")"));
   for (const auto& [group, bytes] : {std::pair(0, 10), std::pair(1, 30), std::pair(2, 20)}) {
-    EXPECT_FALSE(cache->access({{0, group}, bytes, {}}));
+    EXPECT_FALSE(cache->access({{0, group}, bytes}, {}));
   }
   cache->end_step();
-  EXPECT_TRUE(cache->access({{0, 0}, 10, {}}));
-  EXPECT_FALSE(cache->access({{0, 3}, 50, {}})) << "1 and 2 make room, 0 is of this step";
+  EXPECT_TRUE(cache->access({{0, 0}, 10}, {}));
+  EXPECT_FALSE(cache->access({{0, 3}, 50}, {})) << "1 and 2 make room, 0 is of this step";
   EXPECT_TRUE(cache->contains({0, 0}));
   EXPECT_EQ(cache->used_bytes(), 60);
   cache->end_step();
-  EXPECT_FALSE(cache->access({{0, 4}, 5, {}})) << "of 0 and 3 the larger one goes";
+  EXPECT_FALSE(cache->access({{0, 4}, 5}, {})) << "of 0 and 3 the larger one goes";
   EXPECT_TRUE(cache->contains({0, 0}));
   EXPECT_FALSE(cache->contains({0, 3}));
 }
@@ -455,7 +455,7 @@ std::vector<Access> random_accesses(Random& random, std::int64_t largest) {
   const auto add = [&](std::uint64_t which) {
     const auto stream = static_cast<std::int32_t>(which % kStreams);
     const auto group = static_cast<GroupId>(which / kStreams);
-    accesses.push_back({{stream, group}, bytes[which], {}});
+    accesses.push_back({{stream, group}, bytes[which]});
   };
   while (accesses.size() < 600) {
     if (random.below(40) == 0) {
@@ -530,7 +530,7 @@ TEST_P(EachCache, NeverExceedsItsCapacityWhateverHappens) {
       const std::uint64_t choice = random.below(10);
       if (choice < 6) {
         acts.push_back({Kind::kAccess, at->first, {}, at->second, 0});
-        accesses.push_back({at->first, at->second, {}});
+        accesses.push_back({at->first, at->second});
       } else if (choice < 8) {
         at->second = 1 + static_cast<std::int64_t>(random.below(90));
         acts.push_back({Kind::kResize, at->first, {}, at->second, 0});
@@ -545,13 +545,13 @@ TEST_P(EachCache, NeverExceedsItsCapacityWhateverHappens) {
         live.erase(at);
       }
     }
-    if (cache->needs_future()) cache->know_future(accesses);
+    if (cache->needs_future()) cache->set_future_accesses(accesses);
     std::map<GroupKey, std::int64_t> sizes;
     bool used = false;
     for (const Act& act : acts) {
       switch (act.kind) {
         case Kind::kAccess:
-          (void)cache->access({act.key, act.bytes, {}});
+          (void)cache->access({act.key, act.bytes}, {});
           break;
         case Kind::kResize:
           cache->resized(act.key, act.bytes);
@@ -636,7 +636,7 @@ TEST(Caches, BeladyIsOptimal) {
     std::vector<Access> accesses;
     for (int i = 0; i < 11; ++i) {
       groups.push_back(static_cast<int>(random.below(5)));
-      accesses.push_back({{0, groups.back()}, 1, {}});
+      accesses.push_back({{0, groups.back()}, 1});
     }
     const std::string result = replay(
         *make_cache(bounded("belady", "groups", static_cast<std::int64_t>(capacity))), accesses);

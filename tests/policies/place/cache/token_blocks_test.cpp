@@ -25,7 +25,7 @@ class TokenBlocksTest : public ::testing::Test {
     for (std::int32_t stream = 0; stream < 2; ++stream) {
       for (const Token token : stream == 0 ? first : second) {
         const bool held = cache_->contains({stream, token});
-        result += cache_->access({{stream, token}, 4, {&token, 1}}) ? 'h' : 'm';
+        result += cache_->access({{stream, token}, 4}, {&token, 1}) ? 'h' : 'm';
         EXPECT_EQ(result.back() == 'h', held);
       }
     }

@@ -22,14 +22,14 @@ using testing::IsEmpty;
 /// What queries select, as flat arrays.
 struct Window {
   std::vector<std::int64_t> begin{0};
-  std::vector<GroupId> asked;
+  std::vector<GroupId> requested;
 
   Window& ask(const std::vector<GroupId>& groups) {
-    asked.insert(asked.end(), groups.begin(), groups.end());
-    begin.push_back(std::ssize(asked));
+    requested.insert(requested.end(), groups.begin(), groups.end());
+    begin.push_back(std::ssize(requested));
     return *this;
   }
-  [[nodiscard]] WindowSelections view() const { return {begin, asked}; }
+  [[nodiscard]] WindowSelections view() const { return {begin, requested}; }
 };
 
 std::vector<GroupId> flat(const std::vector<GroupPair>& chain) {
@@ -95,8 +95,8 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
     const auto count = [&](GroupId a, GroupId b) {
       int both = 0;
       for (std::size_t query = 0; query < 12; ++query) {
-        const std::set<GroupId> asked(window.asked.begin() + window.begin[query],
-                                      window.asked.begin() + window.begin[query + 1]);
+        const std::set<GroupId> asked(window.requested.begin() + window.begin[query],
+                                      window.requested.begin() + window.begin[query + 1]);
         both += asked.contains(a) && asked.contains(b) ? 1 : 0;
       }
       return both;

@@ -23,22 +23,22 @@ constexpr std::int64_t kCacheBytes = 3000;
 
 /// Every step reads two ranges and, from its second on, one of the cache.
 IoPlan plan_of(bool cache_paged) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, {}};
+  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
-  layer.cache_paged = cache_paged;
-  if (cache_paged) layer.cache_read_begin = {0};
+  layer.io.cache_paged = cache_paged;
+  if (cache_paged) layer.io.cache_read_begin = {0};
   for (std::int64_t step = 0; step < kSteps; ++step) {
     add_step(layer, {{0, 4096}, {8192, 4096}}, {}, kAttended);
-    layer.score_flops.back() = 1000;
-    layer.score_bytes.back() = kIndexBytes;
+    layer.compute.score_flops.back() = 1000;
+    layer.compute.score_bytes.back() = kIndexBytes;
     if (!cache_paged) continue;
-    if (step > 0) layer.cache_reads.push_back({1 << 15, kCacheBytes});
-    layer.cache_read_begin.push_back(std::ssize(layer.cache_reads));
+    if (step > 0) layer.io.cache_reads.push_back({1 << 15, kCacheBytes});
+    layer.io.cache_read_begin.push_back(std::ssize(layer.io.cache_reads));
   }
-  layer.region_bytes = 1 << 17;
-  layer.entries_bytes = (kPrompt + kSteps) * 128;
-  layer.cache_bytes = kCacheBytes;
-  layer.index_bytes = kIndexBytes;
+  layer.io.region_bytes = 1 << 17;
+  layer.dram.entries_bytes = (kPrompt + kSteps) * 128;
+  layer.dram.cache_bytes = kCacheBytes;
+  layer.dram.index_bytes = kIndexBytes;
   return plan;
 }
 

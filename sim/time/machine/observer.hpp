@@ -1,27 +1,18 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <limits>
 #include <span>
 
 #include "devices/device.hpp"
+#include "sim/time/machine/machine.hpp"
 
 namespace kvreplay {
 
-/// What the processor computes, for whoever looks on.
-struct ComputeName {
-  static constexpr std::size_t kNoLayer = std::numeric_limits<std::size_t>::max();
-  const char* what = "";  ///< a literal
-  std::size_t layer = kNoLayer;
-};
-
-enum class TransferKind : std::uint8_t { kReads, kWrites, kIndexReads, kCacheReads };
-
-/// Looks on while a machine works, and changes nothing.
+/// Looks on while a virtual machine works, and changes nothing.
 class MachineObserver {
  public:
-  virtual void on_compute(const ComputeName& name, SimTime begin, SimTime duration) = 0;
+  /// `layer`: Machine::kNoLayer for the head.
+  virtual void on_compute(Kernels kernels, std::size_t layer, SimTime begin, SimTime duration) = 0;
   /// The transfer of a layer, also where it has no command: then it does not end.
   virtual void on_transfer_begin(TransferKind kind, std::size_t layer, SimTime now,
                                  std::span<const IoCommand> commands) = 0;

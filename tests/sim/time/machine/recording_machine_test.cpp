@@ -1,15 +1,17 @@
 // The schedule that a pipeline leaves behind is the pipeline: timed alone, it takes the very same
 // nanoseconds.
 
-#include "devices/schedule/schedule.hpp"
+#include "sim/time/machine/recording_machine.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
+#include <stdexcept>
+#include <string>
 
 #include "base/build_info.hpp"
-#include "base/engine/process.hpp"
 #include "base/output_file.hpp"
 #include "base/random.hpp"
 #include "devices/schedule/time_schedule.hpp"
@@ -35,23 +37,23 @@ std::vector<Extent> random_extents(Random& random) {
 /// nothing.
 IoPlan random_plan(std::uint64_t seed, bool cache_paged) {
   Random random(seed);
-  IoPlan plan{"random", tiny_model().kv_shape(), 100, kSteps, {}};
+  IoPlan plan{"random", tiny_model().kv_shape(), 100, kSteps, 0, {}};
   for (int recorded = 0; recorded < 2; ++recorded) {
     LayerPlan& layer = plan.layers.emplace_back();
-    layer.cache_paged = cache_paged;
-    if (cache_paged) layer.cache_read_begin = {0};
+    layer.io.cache_paged = cache_paged;
+    if (cache_paged) layer.io.cache_read_begin = {0};
     for (std::int64_t step = 0; step < kSteps; ++step) {
       add_step(layer, random_extents(random), random_extents(random), 20);
-      layer.score_flops.back() = 1000;
-      layer.score_bytes.back() = static_cast<std::int64_t>(random.below(30'000));
+      layer.compute.score_flops.back() = 1000;
+      layer.compute.score_bytes.back() = static_cast<std::int64_t>(random.below(30'000));
       if (!cache_paged) continue;
       const std::vector<Extent> paged = random_extents(random);
-      layer.cache_reads.insert(layer.cache_reads.end(), paged.begin(), paged.end());
-      layer.cache_read_begin.push_back(std::ssize(layer.cache_reads));
+      layer.io.cache_reads.insert(layer.io.cache_reads.end(), paged.begin(), paged.end());
+      layer.io.cache_read_begin.push_back(std::ssize(layer.io.cache_reads));
     }
-    layer.region_bytes = kRegion;
-    layer.index_bytes = 30'000;
-    layer.entries_bytes = (100 + kSteps) * 128;
+    layer.io.region_bytes = kRegion;
+    layer.dram.index_bytes = 30'000;
+    layer.dram.entries_bytes = (100 + kSteps) * 128;
   }
   return plan;
 }
@@ -91,10 +93,11 @@ TEST(RecordedSchedule, TakesTheVeryTimesOfThePipelineOnEveryDevice) {
     for (const std::string name : {"ufs40", "nvme_jetson", "emmc51"}) {
       SCOPED_TRACE(text + " on " + name);
       const Chosen<Pipeline> chosen = pipeline(text);
-      const IoPlan plan = random_plan(7, chosen.make({})->pages_cache());
+      IoPlan plan = random_plan(7, chosen.make({})->pages_cache());
+      plan.full_attention_layers = 1;
       for (const std::int64_t batch : {1, 3}) {
         Schedule schedule;
-        TimeOptions options{.batch = batch, .dense_layers = 1, .timed_steps = 8};
+        TimeOptions options{.batch = batch, .timed_steps = 8};
         const Timing without =
             time_plan(plan, tiny_model(), tiny_platform(), preset(name), chosen, options);
         options.schedule = &schedule;
@@ -158,49 +161,107 @@ TEST(RecordedSchedule, HasEveryCommandThatTheDeviceSawExactlyOnce) {
   }
 }
 
-class Restarts final : public Pipeline {
- public:
-  Process step(Machine& machine) override {
-    machine.start_reads(0);
-    co_await machine.compute(1'000'000'000'000);
-    machine.start_reads(0);
-  }
-  [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }
+/// A line of operations when it is recorded, and what becomes of a pipeline that is none.
+class RecordingMachineTest : public testing::Test {
+ protected:
+  RecordingMachineTest() { work_.layers[0].commands(TransferKind::kReads) = {{0, 4096, false}}; }
+
+  StepWork work_{.layers = std::vector<LayerWork>(1)};
+  Schedule schedule_{{4096, 1 << 20, 32}, "test"};
+  RecordingMachine machine_{schedule_, work_};
 };
 
-TEST(RecordedSchedule, APipelineThatIsNoLineIsRefused) {
-  const DeviceSpec device = preset("ufs40");
-  const auto error_of = [&](const auto& body) -> std::string {
-    Simulation simulation;
-    const auto made = device.make(simulation);
-    Machine machine(simulation, *made, 1);
-    StepWork work;
-    work.layers.resize(1);
-    work.layers[0].reads = {{0, 4096, false}};
-    Schedule schedule(made->limits(), "test");
-    schedule.begin_step();
-    machine.set_step(work);
-    machine.record(schedule);
-    try {
-      body(simulation, machine);
-    } catch (const std::logic_error& error) {
-      return error.what();
-    }
-    return "nothing";
-  };
-  EXPECT_EQ(error_of([](Simulation& simulation, Machine& machine) {
-              const auto branch = [](Machine& on) -> Process { co_await on.compute(1000); };
-              simulation.spawn(branch(machine));
-              simulation.spawn(branch(machine));
-              simulation.run();
-            }),
-            "a pipeline with branches cannot be recorded as a schedule");
-  EXPECT_EQ(error_of([](Simulation& simulation, Machine& machine) {
-              Restarts pipeline;
-              simulation.spawn(pipeline.step(machine));
-              simulation.run();
-            }),
+StepTask computes(Machine& machine) {
+  co_await machine.compute(Kernels::kAttend, 0);
+}
+
+StepTask reads_while_it_computes(Machine& machine) {
+  const Wait computation = machine.compute(Kernels::kScore, 0);
+  machine.start(TransferKind::kReads, 0);
+  co_await computation;
+}
+
+StepTask restarts(Machine& machine) {
+  machine.start(TransferKind::kReads, 0);
+  co_await machine.compute(Kernels::kAttend, 0);
+  machine.start(TransferKind::kReads, 0);
+}
+
+StepTask reads_then_attends(Machine& machine) {
+  co_await machine.compute(Kernels::kProject | Kernels::kScore, 0);
+  machine.start(TransferKind::kReads, 0);
+  co_await machine.wait(TransferKind::kReads, 0);
+  co_await machine.wait(TransferKind::kWrites, 0);
+  machine.start(TransferKind::kWrites, 0);
+  co_await machine.compute(Kernels::kAttend, 0);
+  co_await machine.compute_head();
+}
+
+std::string logic_error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::logic_error& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+TEST_F(RecordingMachineTest, WritesDownWhatWasAskedForInItsOrder) {
+  LayerWork& layer = work_.layers[0];
+  layer.project_query_ns = 1;
+  layer.project_key_value_ns = 20;
+  layer.score_ns = 300;
+  layer.attend_ns = 4000;
+  work_.head_ns = 50000;
+  layer.commands(TransferKind::kReads) = {{8192, 4096, false}, {0, 512, false}};
+  machine_.run(reads_then_attends(machine_));
+  layer.commands(TransferKind::kReads).clear();
+  layer.commands(TransferKind::kWrites) = {{0, 4096, true}};
+  layer.attend_ns = 7;
+  machine_.run(reads_then_attends(machine_));
+  machine_.run(reads_then_attends(machine_));
+  EXPECT_EQ(schedule_.text(), R"(kvreplay schedule 1
+made_from test
+limits 4096 1048576 32
+step
+compute 321
+submit 2
+r 8192 4096
+r 0 512
+wait 0
+compute 4000
+compute 50000
+step
+compute 321
+submit 1
+w 0 4096
+compute 7
+compute 50000
+step
+compute 321
+wait 1
+submit 1
+w 0 4096
+compute 7
+compute 50000
+end 3 4
+)");
+}
+
+TEST_F(RecordingMachineTest, APipelineThatIsNoLineIsRefused) {
+  constexpr const char* kBranches = "a pipeline with branches cannot be recorded as a schedule";
+  EXPECT_EQ(logic_error_of([&] { machine_.run(reads_while_it_computes(machine_)); }), kBranches);
+  RecordingMachine other(schedule_, work_);
+  EXPECT_EQ(logic_error_of([&] { other.run(restarts(other)); }),
             "a transfer was started again, but not waited for");
+  RecordingMachine twice(schedule_, work_);
+  schedule_.begin_step();
+  StepTask one = computes(twice);
+  StepTask another = computes(twice);
+  one.start();
+  another.start();
+  ASSERT_TRUE(another.done());
+  EXPECT_EQ(logic_error_of([&] { another.rethrow(); }), kBranches);
 }
 
 TEST(TimeSchedule, RefusesCommandsThatTheDeviceDoesNotTake) {

@@ -1,0 +1,116 @@
+#include "sim/time/machine/virtual_machine.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+#include <utility>
+
+namespace kvreplay {
+
+VirtualMachine::VirtualMachine(Simulation& simulation, Device& device, const StepWork& work)
+    : simulation_(simulation),
+      device_(device),
+      work_(work),
+      server_(simulation),
+      transfers_(work.layers.size() * kTransferKinds) {
+  computation_.machine = this;
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    transfers_[i].machine = this;
+    transfers_[i].kind = static_cast<TransferKind>(i % kTransferKinds);
+    transfers_[i].layer = i / kTransferKinds;
+  }
+}
+
+/// Awaitable: a step, to its end.
+class VirtualMachine::Run {
+ public:
+  Run(VirtualMachine& machine, StepTask& step) : machine_(machine), step_(step) {}
+
+  [[nodiscard]] bool await_ready() {
+    if (machine_.running_ != nullptr) throw std::logic_error("two steps drive one machine");
+    step_.start();
+    return step_.done();
+  }
+  void await_suspend(std::coroutine_handle<ProcessPromise> waiter) {
+    machine_.running_ = &step_;
+    machine_.joiner_ = &waiter.promise();
+  }
+  void await_resume() const { step_.rethrow(); }
+
+ private:
+  VirtualMachine& machine_;
+  StepTask& step_;
+};
+
+Process VirtualMachine::run(StepTask step) {
+  co_await Run(*this, step);
+}
+
+void VirtualMachine::resume(WaitingStep& step) {
+  step.resume();
+  if (running_ == nullptr || !running_->done()) return;
+  running_ = nullptr;
+  std::exchange(joiner_, nullptr)->on_event(0);
+}
+
+void VirtualMachine::Work::resume_when_over(WaitingStep& step) {
+  assert(waiter == nullptr);
+  waiter = &step;
+}
+
+void VirtualMachine::Work::count_down() {
+  if (--left > 0 || waiter == nullptr) return;
+  machine->resume(*std::exchange(waiter, nullptr));
+}
+
+void VirtualMachine::Computation::on_event(std::uint64_t /*argument*/) {
+  count_down();
+}
+
+void VirtualMachine::Transfer::on_event(std::uint64_t /*argument*/) {
+  const SimTime now = machine->simulation_.now();
+  if (--machine->commands_under_way_ == 0) machine->io_busy_ns_ += now - machine->io_busy_since_;
+  if (machine->observer_ != nullptr) {
+    machine->observer_->on_commands(machine->commands_under_way_, now);
+    if (left == 1) machine->observer_->on_transfer_end(kind, layer, now);
+  }
+  count_down();
+}
+
+Wait VirtualMachine::compute(Kernels kernels, std::size_t layer) {
+  const SimTime duration = work_.duration_ns(kernels, layer);
+  if (observer_ != nullptr) {
+    const SimTime begin = std::max(simulation_.now(), server_.free_at());
+    observer_->on_compute(kernels, layer, begin, duration);
+  }
+  ++computation_.left;
+  server_.use(duration, computation_, 0);
+  return Wait(computation_);
+}
+
+void VirtualMachine::start(TransferKind kind, std::size_t layer) {
+  Transfer& started = transfer(kind, layer);
+  const std::span<const IoCommand> commands = work_.layers[layer].commands(kind);
+  if (started.left != 0) throw std::logic_error("a transfer was started while under way");
+  if (observer_ != nullptr) {
+    observer_->on_transfer_begin(kind, layer, simulation_.now(), commands);
+  }
+  if (commands.empty()) return;
+  if (commands_under_way_ == 0) io_busy_since_ = simulation_.now();
+  commands_under_way_ += commands.size();
+  commands_started_ += std::ssize(commands);
+  started.left = commands.size();
+  if (observer_ != nullptr) observer_->on_commands(commands_under_way_, simulation_.now());
+  for (const IoCommand& command : commands) device_.submit(command, started, 0);
+}
+
+Wait VirtualMachine::wait(TransferKind kind, std::size_t layer) {
+  return Wait(transfer(kind, layer));
+}
+
+SimTime VirtualMachine::io_busy_ns() const {
+  const SimTime open = commands_under_way_ == 0 ? 0 : simulation_.now() - io_busy_since_;
+  return io_busy_ns_ + open;
+}
+
+}  // namespace kvreplay

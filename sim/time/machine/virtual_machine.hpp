@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/engine/process.hpp"
+#include "base/engine/server.hpp"
+#include "base/engine/simulation.hpp"
+#include "devices/device.hpp"
+#include "sim/time/machine/machine.hpp"
+#include "sim/time/machine/observer.hpp"
+#include "sim/time/machine/step_work.hpp"
+
+namespace kvreplay {
+
+/// A machine in virtual time: kernels take as long as the step's work says, and a modelled device
+/// takes the commands.
+class VirtualMachine final : public Machine {
+ public:
+  /// `work` outlives the machine. Its layers stay as many; all else changes from step to step.
+  VirtualMachine(Simulation& simulation, Device& device, const StepWork& work);
+  VirtualMachine(const VirtualMachine&) = delete;
+  VirtualMachine& operator=(const VirtualMachine&) = delete;
+
+  /// A step as a process of its own, from a process on the machine's simulation:
+  ///   co_await machine.run(pipeline.step(machine));
+  /// A std::logic_error while another one is under way.
+  Process run(StepTask step);
+
+  /// From now on `observer` sees all that happens; it outlives the machine.
+  void observe(MachineObserver& observer) { observer_ = &observer; }
+
+  [[nodiscard]] std::size_t layers() const override { return work_.layers.size(); }
+  Wait compute(Kernels kernels, std::size_t layer) override;
+  void start(TransferKind kind, std::size_t layer) override;
+  Wait wait(TransferKind kind, std::size_t layer) override;
+
+  /// Since the machine was made.
+  [[nodiscard]] SimTime computed_ns() const { return server_.busy(); }
+  /// Time with at least one command under way, until now.
+  [[nodiscard]] SimTime io_busy_ns() const;
+  [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
+
+ private:
+  /// Work of which so many parts are left, in the processor or on the device.
+  struct Work : Waitable, EventHandler {
+    [[nodiscard]] bool is_over() final { return left == 0; }
+    void resume_when_over(WaitingStep& step) final;
+    /// One part is done.
+    void count_down();
+
+    VirtualMachine* machine = nullptr;
+    std::size_t left = 0;
+    WaitingStep* waiter = nullptr;
+  };
+  struct Computation final : Work {
+    void on_event(std::uint64_t argument) override;
+  };
+  /// The parts are commands.
+  struct Transfer final : Work {
+    void on_event(std::uint64_t argument) override;
+    TransferKind kind = TransferKind::kReads;
+    std::size_t layer = 0;
+  };
+  class Run;
+
+  [[nodiscard]] Transfer& transfer(TransferKind kind, std::size_t layer) {
+    return transfers_[layer * kTransferKinds + static_cast<std::size_t>(kind)];
+  }
+  void resume(WaitingStep& step);
+
+  Simulation& simulation_;
+  Device& device_;
+  const StepWork& work_;
+  Server server_;
+  Computation computation_;
+  std::vector<Transfer> transfers_;  // by layer, then kind
+  const StepTask* running_ = nullptr;
+  EventHandler* joiner_ = nullptr;  // resumed when the running step has ended
+  std::int64_t commands_started_ = 0;
+  std::size_t commands_under_way_ = 0;
+  SimTime io_busy_ns_ = 0;     // of the closed busy periods
+  SimTime io_busy_since_ = 0;  // begin of the open one
+  MachineObserver* observer_ = nullptr;
+};
+
+}  // namespace kvreplay
