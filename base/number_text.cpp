@@ -2,7 +2,6 @@
 
 #include <array>
 #include <charconv>
-#include <cstdio>
 
 namespace kvreplay {
 
@@ -21,9 +20,7 @@ std::string shortest_text(double value) {
 }
 
 std::string error_percent_text(double ratio) {
-  std::array<char, 400> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%+.1f%%", 100 * (ratio - 1));
-  return buffer.data();
+  return format_text("%+.1f%%", 100 * (ratio - 1));
 }
 
 }  // namespace kvreplay

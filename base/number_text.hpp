@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdio>
 #include <string>
 
 namespace kvreplay {
@@ -10,6 +11,14 @@ namespace kvreplay {
 
 /// The shortest text that reads back as the same number.
 [[nodiscard]] std::string shortest_text(double value);
+
+/// What printf would write.
+template <typename... Values>
+[[nodiscard]] std::string format_text(const char* pattern, const Values&... values) {
+  std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, pattern, values...)), '\0');
+  std::snprintf(text.data(), text.size() + 1, pattern, values...);
+  return text;
+}
 
 /// How far a ratio is from 1, with its sign: error_percent_text(1.02) is "+2.0%".
 [[nodiscard]] std::string error_percent_text(double ratio);

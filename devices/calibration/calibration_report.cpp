@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <tuple>
 #include <utility>
 
@@ -15,13 +14,6 @@
 
 namespace kvreplay {
 namespace {
-
-template <typename... Values>
-std::string format(const char* pattern, const Values&... values) {
-  std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, pattern, values...)), '\0');
-  std::snprintf(text.data(), text.size() + 1, pattern, values...);
-  return text;
-}
 
 enum class Kind { kReads, kWrites, kMixes };
 constexpr std::array kKinds{Kind::kReads, Kind::kWrites, Kind::kMixes};
@@ -52,10 +44,7 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
 std::string median_and_greatest(std::vector<double> errors) {
   for (double& error : errors) error = 100 * std::abs(error);
   std::sort(errors.begin(), errors.end());
-  std::array<char, 100> text{};
-  std::snprintf(text.data(), text.size(), "median %.1f %%, greatest %.1f %%",
-                errors[errors.size() / 2], errors.back());
-  return text.data();
+  return format_text("median %.1f %%, greatest %.1f %%", errors[errors.size() / 2], errors.back());
 }
 
 std::string error_text(const std::vector<FittedPoint>& points) {
@@ -134,7 +123,7 @@ std::string points_text(const Calibration& calibration, Kind kind, PointUse use)
   for (const FittedPoint& point : points) {
     const MeasuredPoint& measured = point.measured;
     std::vector<std::string> row{short_size_text(measured.bytes), std::to_string(measured.depth)};
-    if (mixes) row.push_back(format("%g", 100 * measured.write_share));
+    if (mixes) row.push_back(format_text("%g", 100 * measured.write_share));
     row.push_back(fixed_text(measured.iops, 0));
     row.push_back(fixed_text(point.iops, 0));
     row.push_back(error_percent_text(point.iops / measured.iops));
@@ -156,7 +145,7 @@ std::string parameters_text(const Calibration& calibration, double mixing) {
       {{"", Table::Align::kLeft, 20}, {"", Table::Align::kRight, 10}, {"", Table::Align::kLeft}},
       " ");
   for (const auto& [parameter, value] : calibration.fitted) {
-    std::vector<std::string> row{parameter, format("%g", value)};
+    std::vector<std::string> row{parameter, format_text("%g", value)};
     if (calibration.decided_by_writes.contains(parameter)) row.emplace_back(" by the writes");
     table.add_row(std::move(row));
   }
@@ -164,7 +153,8 @@ std::string parameters_text(const Calibration& calibration, double mixing) {
     table.add_row({parameter, value, " by the burst, mixing " + fixed_text(mixing, 2)});
   }
   for (const auto& [parameter, value] : calibration.untold) {
-    table.add_row({parameter, format("%g", value), " the base's: these points do not tell it"});
+    table.add_row(
+        {parameter, format_text("%g", value), " the base's: these points do not tell it"});
   }
   return table.text(false);
 }
@@ -203,18 +193,19 @@ std::string calibration_csv(const Calibration& calibration) {
     for (const PointUse use : kUses) {
       for (const FittedPoint& point : points_of(calibration, kind, use)) {
         const MeasuredPoint& measured = point.measured;
-        text += format("%s,%s,%g,%llu,%u,%.1f,%.1f,%.3f,%.3f", to_text(kind), to_text(use),
-                       measured.write_share, static_cast<unsigned long long>(measured.bytes),
-                       measured.depth, measured.iops, point.iops, measured.mean_us, point.mean_us);
+        text +=
+            format_text("%s,%s,%g,%llu,%u,%.1f,%.1f,%.3f,%.3f", to_text(kind), to_text(use),
+                        measured.write_share, static_cast<unsigned long long>(measured.bytes),
+                        measured.depth, measured.iops, point.iops, measured.mean_us, point.mean_us);
         for (const auto& [found, model] :
              {std::pair{measured.read_us, point.read_us}, {measured.write_us, point.write_us}}) {
           // Empty where there is no such request, or it was not told apart.
           for (const double value : {found, model}) {
-            text += format(",");
-            if (value > 0) text += format("%.3f", value);
+            text += ',';
+            if (value > 0) text += format_text("%.3f", value);
           }
         }
-        text += format("\n");
+        text += '\n';
       }
     }
   }

@@ -1,9 +1,7 @@
 #include "devices/calibration/comparison_report.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "base/error.hpp"
 #include "base/number_text.hpp"
@@ -121,16 +119,16 @@ std::string comparison_markdown(std::span<const ComparedTable> all) {
 std::string comparison_csv(std::span<const ComparedTable> all) {
   std::string text =
       "table,preset,use,pattern,write_percent,quantity,bytes,depth,measured,model,error_percent\n";
-  std::array<char, 256> line{};
+  std::string line;
   for (const ComparedTable& compared : all) {
     const MeasuredTable& table = compared.table;
     for (const ComparedRow& row : compared.rows) {
-      std::snprintf(line.data(), line.size(), ",%s,%s,%g,%s,%llu,%u,%.6g,%.6g,%.3f\n",
-                    use_of(table), table.workload.sequential ? "sequential" : "random",
-                    100 * table.workload.write_share, table.quantity.c_str(),
-                    static_cast<unsigned long long>(row.measured.bytes), row.measured.depth,
-                    row.measured.value, row.model, row.error_percent());
-      text += table.name + "," + table.preset + line.data();
+      line = format_text(",%s,%s,%g,%s,%llu,%u,%.6g,%.6g,%.3f\n", use_of(table),
+                         table.workload.sequential ? "sequential" : "random",
+                         100 * table.workload.write_share, table.quantity.c_str(),
+                         static_cast<unsigned long long>(row.measured.bytes), row.measured.depth,
+                         row.measured.value, row.model, row.error_percent());
+      text += table.name + "," + table.preset + line;
     }
   }
   return text;

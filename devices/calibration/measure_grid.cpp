@@ -1,8 +1,6 @@
 #include "devices/calibration/measure_grid.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
 #include "base/number_text.hpp"
 #include "base/parallel.hpp"
@@ -74,17 +72,16 @@ std::string grid_csv(const std::string& device, const Grid& grid,
                      const std::vector<Measurement>& cells) {
   std::string text =
       "device,range_bytes,bytes,depth,write_share,iops,mb_s,mean_us,p50_us,p90_us,p99_us,p999_us\n";
-  std::array<char, 256> line{};
+  std::string line;
   auto cell = cells.begin();
   for (const std::uint64_t size : grid.sizes) {
     for (const std::uint32_t depth : grid.depths) {
       const Measurement& m = *cell++;
-      std::snprintf(line.data(), line.size(),
-                    ",%llu,%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n",
-                    static_cast<unsigned long long>(grid.range_bytes),
-                    static_cast<unsigned long long>(size), depth, grid.write_percent / 100, m.iops,
-                    m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
-      text += device + line.data();
+      line = format_text(",%llu,%llu,%u,%g,%.1f,%.3f,%.3f,%.3f,%.3f,%.3f,%.3f\n",
+                         static_cast<unsigned long long>(grid.range_bytes),
+                         static_cast<unsigned long long>(size), depth, grid.write_percent / 100,
+                         m.iops, m.mb_s, m.mean_us, m.p50_us, m.p90_us, m.p99_us, m.p999_us);
+      text += device + line;
     }
   }
   return text;

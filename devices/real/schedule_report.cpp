@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "base/statistics.hpp"
 #include "base/number_text.hpp"
+#include "base/statistics.hpp"
 #include "base/table.hpp"
 
 namespace kvreplay {
@@ -14,13 +14,6 @@ namespace kvreplay {
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-template <typename... Values>
-std::string format(const char* pattern, const Values&... values) {
-  std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, pattern, values...)), '\0');
-  std::snprintf(text.data(), text.size() + 1, pattern, values...);
-  return text;
-}
 
 double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
@@ -128,7 +121,7 @@ std::string ScheduleComparison::steps_csv() const {
       "modelled_exposed_io_ms,measured_exposed_io_ms,modelled_busy_io_ms,measured_busy_io_ms";
   for (const char* side : {"modelled", "measured"}) {
     for (const char* name : {"p50", "p90", "p99", "p999", "max"}) {
-      text += format(",%s_request_%s_us", side, name);
+      text += format_text(",%s_request_%s_us", side, name);
     }
   }
   text += '\n';
@@ -139,15 +132,15 @@ std::string ScheduleComparison::steps_csv() const {
                                      real.read_requests, real.write_bytes, real.write_requests}) {
       text += std::to_string(value) + ",";
     }
-    text += format("%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f",
-                   milliseconds(scheduled_ns_[step]), milliseconds(real.compute_ns),
-                   milliseconds(model.latency_ns), milliseconds(real.latency_ns), error(step),
-                   milliseconds(model.exposed_io_ns()), milliseconds(real.exposed_io_ns()),
-                   milliseconds(model.busy_io_ns), milliseconds(real.busy_io_ns));
+    text += format_text("%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f",
+                        milliseconds(scheduled_ns_[step]), milliseconds(real.compute_ns),
+                        milliseconds(model.latency_ns), milliseconds(real.latency_ns), error(step),
+                        milliseconds(model.exposed_io_ns()), milliseconds(real.exposed_io_ns()),
+                        milliseconds(model.busy_io_ns), milliseconds(real.busy_io_ns));
     for (const Side* side : {&modelled_, &measured_}) {
       const LatencySummary& latency = side->by_step[step];
-      text += format(",%.3f,%.3f,%.3f,%.3f,%.3f", latency.p50_us, latency.p90_us, latency.p99_us,
-                     latency.p999_us, latency.max_us);
+      text += format_text(",%.3f,%.3f,%.3f,%.3f,%.3f", latency.p50_us, latency.p90_us,
+                          latency.p99_us, latency.p999_us, latency.max_us);
     }
     text += '\n';
   }
@@ -158,9 +151,9 @@ std::string ScheduleComparison::latencies_csv() const {
   std::string text = "percent,modelled_us,measured_us\n";
   for (std::size_t tenths = 1; tenths <= 1000 && !measured_.latencies_ns.empty(); ++tenths) {
     const double share = static_cast<double>(tenths) / 1000;
-    text += format("%.1f,%.3f,%.3f\n", static_cast<double>(tenths) / 10,
-                   static_cast<double>(percentile(modelled_.latencies_ns, share)) * 1e-3,
-                   static_cast<double>(percentile(measured_.latencies_ns, share)) * 1e-3);
+    text += format_text("%.1f,%.3f,%.3f\n", static_cast<double>(tenths) / 10,
+                        static_cast<double>(percentile(modelled_.latencies_ns, share)) * 1e-3,
+                        static_cast<double>(percentile(measured_.latencies_ns, share)) * 1e-3);
   }
   return text;
 }
@@ -207,7 +200,7 @@ std::string ScheduleComparison::table() const {
     row(name, modelled_.all.*value, measured_.all.*value);
   }
   const StepErrors errors = step_errors();
-  return table.text() + format(
+  return table.text() + format_text(
                             "\nError of the latency of a step, %zu steps: mean %+.1f %%; of its "
                             "absolute value median "
                             "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",

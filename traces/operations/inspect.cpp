@@ -100,13 +100,6 @@ double perplexity(std::span<const float> log_probability) {
                   static_cast<double>(log_probability.size()));
 }
 
-template <typename... Values>
-std::string format(const char* pattern, Values... values) {
-  char line[256];
-  std::snprintf(line, sizeof line, pattern, values...);
-  return line;
-}
-
 }  // namespace
 
 TraceSummary summarise(const TraceReader& trace, Progress* progress) {
@@ -151,22 +144,24 @@ std::string to_text(const TraceSummary& summary) {
   std::string text;
   text += summary.file + ": " + size_text(summary.file_bytes) + ", " + info.dtype + ", " +
           info.key_state + "\n";
-  text +=
-      "model    " + printable(info.model) +
-      format(": %lld layers (%lld recorded), %lld query heads on %lld KV heads, head_dim %lld\n",
-             integer(info.layers), integer(std::ssize(info.recorded_layers)),
-             integer(info.query_heads), integer(info.kv_heads), integer(info.head_dim));
+  text += "model    " + printable(info.model) +
+          format_text(
+              ": %lld layers (%lld recorded), %lld query heads on %lld KV heads, head_dim %lld\n",
+              integer(info.layers), integer(std::ssize(info.recorded_layers)),
+              integer(info.query_heads), integer(info.kv_heads), integer(info.head_dim));
   if (info.synthetic) text += "SYNTHETIC: generated, not recorded from a model\n";
   text += "text     " + printable(info.text_source) +
           (info.text_mode.empty() ? "" : " (" + info.text_mode + ")") + "\n";
-  text += format("tokens   %lld: prompt %lld, decode %lld; perplexity %.2f", integer(info.tokens),
-                 integer(info.prompt_tokens), integer(info.decode_steps()), summary.perplexity);
-  if (summary.decode_perplexity) text += format(", decode part %.2f", *summary.decode_perplexity);
+  text +=
+      format_text("tokens   %lld: prompt %lld, decode %lld; perplexity %.2f", integer(info.tokens),
+                  integer(info.prompt_tokens), integer(info.decode_steps()), summary.perplexity);
+  if (summary.decode_perplexity)
+    text += format_text(", decode part %.2f", *summary.decode_perplexity);
   text += "\nrecorder " + printable(info.tool + " " + info.tool_version + ", " + info.created_utc) +
           "\n";
-  text +=
-      format("attention: means over %lld decode steps and all query heads; masses in percent\n\n",
-             integer(summary.measured_steps));
+  text += format_text(
+      "attention: means over %lld decode steps and all query heads; masses in percent\n\n",
+      integer(summary.measured_steps));
   constexpr auto kRight = Table::Align::kRight;
   Table table({{"layer", kRight, 5},
                {"key norm mean/max", kRight, 17},
@@ -181,8 +176,8 @@ std::string to_text(const TraceSummary& summary) {
   for (const LayerSummary& layer : summary.layers) {
     std::vector<std::string> row{
         std::to_string(layer.layer),
-        format("%8.2f /%7.2f", layer.key_norm.mean, layer.key_norm.most),
-        format("%9.3f /%8.3f", layer.value_norm.mean, layer.value_norm.most)};
+        format_text("%8.2f /%7.2f", layer.key_norm.mean, layer.key_norm.most),
+        format_text("%9.3f /%8.3f", layer.value_norm.mean, layer.value_norm.most)};
     const std::string adapters = layer.adapters.empty() ? "none" : join(layer.adapters, " ");
     if (const auto& attention = layer.attention) {
       row.push_back(fixed_text(attention->entropy_nats, 3));

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/number_text.hpp"
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
 #include "base/table.hpp"
@@ -912,10 +912,8 @@ std::string to_text(const SynthesisReport& report) {
         recorded += measure.unit * (head.recorded.*measure.member) / static_cast<double>(group);
         synthetic += measure.unit * (head.synthetic.*measure.member) / static_cast<double>(group);
       }
-      char pair[64];
-      std::snprintf(pair, sizeof pair, "%*.*f / %*.*f", measure.digits, measure.decimals, recorded,
-                    measure.digits, measure.decimals, synthetic);
-      row.emplace_back(pair);
+      row.push_back(format_text("%*.*f / %*.*f", measure.digits, measure.decimals, recorded,
+                                measure.digits, measure.decimals, synthetic));
     }
     table.add_row(std::move(row));
   }
