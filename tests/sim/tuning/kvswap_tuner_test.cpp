@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "sim/replay/stage_store.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 #include "traces/operations/cut.hpp"
@@ -55,7 +55,7 @@ class KvSwapTunerTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  StageStore store_;
+  FolderStore store_;
 };
 
 TEST_F(KvSwapTunerTest, SolvesEveryBatchAndContextWithinTheBudget) {

@@ -6,7 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "sim/replay/stage_store.hpp"
+#include "sim/replay/folder_store.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -70,7 +70,7 @@ TEST_F(TunerTest, StartsFromTheExperimentsSystemsThatTheTraceAllows) {
   EXPECT_THAT(tuner.left_out(), ElementsAre(testing::AllOf(HasSubstr("kvswap is left out: "),
                                                            HasSubstr("joint_lowrank"))));
   EXPECT_EQ(tuner.work(), 6 + 2);
-  const Tuning tuning = tuner.tune(nullptr, nullptr);
+  const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
   EXPECT_THAT(names_of(tuning.rows, true), ElementsAre("in_memory", "quest"));
   EXPECT_THAT(names_of(tuning.rows, false), testing::SizeIs(6));
   EXPECT_TRUE(tuning.rows[tuning.best].on_front);
@@ -83,7 +83,7 @@ TEST_F(TunerTest, TunesOneSystemAgainstOthers) {
   wanted.against = {"in_memory"};
   wanted.hold = {"cache"};
   const Tuner tuner(wanted);
-  const Tuning tuning = tuner.tune(nullptr, nullptr);
+  const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
   EXPECT_THAT(names_of(tuning.rows, true), ElementsAre("in_memory", "quest"));
   for (const TunedRow& row : tuning.rows) {
     if (row.reference) continue;
@@ -96,22 +96,22 @@ TEST_F(TunerTest, TunesOneSystemAgainstOthers) {
 }
 
 TEST_F(TunerTest, SaysTheSameAgainAndFromAStore) {
-  StageStore store(folder_.file("kept"), 1 << 30);
+  FolderStore store(folder_.file("kept"), 1 << 30);
   const Tuner tuner(request("any"));
-  const auto files = [&](StageStore* kept) {
+  const auto files = [&](StageStore& kept) {
     return by_name(tuner.files(tuner.tune(kept, nullptr), {}, "the command", kept));
   };
-  const auto fresh = files(nullptr);
-  EXPECT_EQ(files(&store), fresh);
-  EXPECT_EQ(files(&store), fresh);
+  const auto fresh = files(StageStore::none());
+  EXPECT_EQ(files(store), fresh);
+  EXPECT_EQ(files(store), fresh);
 }
 
 TEST_F(TunerTest, ValidatesOnOtherTraces) {
   TuneRequest wanted = request("quest");
   wanted.validate = {folder_.file("b.kvtrace.h5")};
   const Tuner tuner(wanted);
-  const Tuning tuning = tuner.tune(nullptr, nullptr);
-  const std::vector<Validation> validations = tuner.validate(tuning, nullptr);
+  const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
+  const std::vector<Validation> validations = tuner.validate(tuning, StageStore::none());
   ASSERT_EQ(validations.size(), 1U);
   EXPECT_EQ(validations.front().trace, "b");
   EXPECT_EQ(validations.front().problem, "");
@@ -120,7 +120,7 @@ TEST_F(TunerTest, ValidatesOnOtherTraces) {
   EXPECT_EQ(validations.front().rows.size(), wanted_rows);
   for (const TunedRow& row : validations.front().rows) EXPECT_EQ(row.cell.trace, "b");
 
-  const auto files = by_name(tuner.files(tuning, validations, "the command", nullptr));
+  const auto files = by_name(tuner.files(tuning, validations, "the command", StageStore::none()));
   std::vector<std::string> names;
   for (const auto& [name, text] : files) names.push_back(name);
   EXPECT_THAT(names, ElementsAre("answer.txt", "best.json", "comparison.csv", "evaluated.csv",
