@@ -22,7 +22,7 @@ class ConfigNode {
   /// For values from elsewhere (the command line, a test).
   [[nodiscard]] static ConfigNode parse(std::string_view text, std::string file);
 
-  [[nodiscard]] Place place() const { return {file_, within_}; }
+  [[nodiscard]] SourceLocation place() const { return {file_, within_}; }
   [[nodiscard]] const nlohmann::json& raw() const;
 
   [[nodiscard]] bool is_object() const;

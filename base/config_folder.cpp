@@ -29,7 +29,7 @@ std::vector<std::string> ConfigFolder::names(const std::string& kind) const {
 }
 
 std::string ConfigFolder::file(const std::string& kind, const std::string& name,
-                               const Place& place) const {
+                               const SourceLocation& place) const {
   if (name.find('/') != std::string::npos || name.ends_with(".json")) return name;
   const std::vector<std::string> known = names(kind);
   if (!std::binary_search(known.begin(), known.end(), name)) {

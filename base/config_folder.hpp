@@ -21,7 +21,7 @@ class ConfigFolder {
   /// The file of a name. A name with a slash or that ends in .json is a path and is used as it is.
   /// Throws a UserError at `place` with the nearest name when there is none.
   [[nodiscard]] std::string file(const std::string& kind, const std::string& name,
-                                 const Place& place) const;
+                                 const SourceLocation& place) const;
 
  private:
   std::string folder_;

@@ -27,7 +27,8 @@ std::string_view without_unit(std::string_view name) {
   return name.substr(0, name.rfind('_'));
 }
 
-std::string one_line(const Place& place, std::string_view found, std::string_view allowed) {
+std::string one_line(const SourceLocation& place, std::string_view found,
+                     std::string_view allowed) {
   std::string line;
   for (const std::string& part : {place.file, place.within}) {
     if (!part.empty()) line += part + ": ";
@@ -47,14 +48,14 @@ std::size_t common_beginning(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-Place Place::at(std::string_view name) const {
+SourceLocation SourceLocation::at(std::string_view name) const {
   return {file, within + "/" + std::string(name)};
 }
 
-UserError::UserError(const Place& place, std::string_view found, std::string_view allowed)
+UserError::UserError(const SourceLocation& place, std::string_view found, std::string_view allowed)
     : std::runtime_error(one_line(place, found, allowed)) {}
 
-UserError unknown_name(const Place& place, std::string_view kind, std::string_view name,
+UserError unknown_name(const SourceLocation& place, std::string_view kind, std::string_view name,
                        std::span<const std::string> names) {
   std::string found = "unknown " + std::string(kind) + " '" + std::string(name) + "'";
   const std::string near = nearest_name(name, names);

@@ -9,12 +9,12 @@ namespace kvreplay {
 
 /// The place of a user's mistake: the file, and the JSON pointer or HDF5 path within it. Either may
 /// be empty (a command-line argument has no file).
-struct Place {
+struct SourceLocation {
   std::string file;
   std::string within;
 
   /// The place of a member below this one: `within` + "/" + `name`.
-  [[nodiscard]] Place at(std::string_view name) const;
+  [[nodiscard]] SourceLocation at(std::string_view name) const;
 };
 
 /// A mistake in the user's input (trace, config, device, argument), never one of ours. what() is
@@ -23,11 +23,11 @@ struct Place {
 class UserError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-  UserError(const Place& place, std::string_view found, std::string_view allowed);
+  UserError(const SourceLocation& place, std::string_view found, std::string_view allowed);
 };
 
 /// The UserError for a name that is not among `names`; suggests the nearest one.
-[[nodiscard]] UserError unknown_name(const Place& place, std::string_view kind,
+[[nodiscard]] UserError unknown_name(const SourceLocation& place, std::string_view kind,
                                      std::string_view name, std::span<const std::string> names);
 
 /// The member of `names` with the smallest edit distance from `name`, or else the one that differs

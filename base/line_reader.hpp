@@ -63,7 +63,7 @@ class LineReader {
   [[nodiscard]] UserError wrong(std::string_view allowed) const {
     return {place(), at_end_ ? "the file ends" : "found `" + line_.substr(0, 80) + "`", allowed};
   }
-  [[nodiscard]] Place place() const { return {file_, "line " + std::to_string(number_)}; }
+  [[nodiscard]] SourceLocation place() const { return {file_, "line " + std::to_string(number_)}; }
 
  private:
   std::istream& stream_;

@@ -18,12 +18,12 @@ namespace kvreplay {
 namespace {
 
 UserError write_error(const std::string& path) {
-  return {Place{path, ""}, "cannot be written (" + std::string(std::strerror(errno)) + ")",
+  return {SourceLocation{path, ""}, "cannot be written (" + std::string(std::strerror(errno)) + ")",
           "a writable folder with free space"};
 }
 
 UserError taken_error(const std::string& path) {
-  return {Place{path, ""}, "cannot be written (what is there already is no regular file)",
+  return {SourceLocation{path, ""}, "cannot be written (what is there already is no regular file)",
           "a new file, or a regular one to replace"};
 }
 

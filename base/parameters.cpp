@@ -111,7 +111,7 @@ const std::string& Arguments::text(std::string_view name) const {
   return std::get<std::string>(find(name).value);
 }
 
-Place Arguments::place(std::string_view name) const {
+SourceLocation Arguments::place(std::string_view name) const {
   return place_.at(name);
 }
 
@@ -123,7 +123,7 @@ const Argument& Arguments::find(std::string_view name) const {
   return found->second;
 }
 
-Arguments Arguments::defaults(std::span<const Parameter> parameters, Place place) {
+Arguments Arguments::defaults(std::span<const Parameter> parameters, SourceLocation place) {
   Arguments arguments;
   arguments.place_ = std::move(place);
   for (const Parameter& parameter : parameters) {

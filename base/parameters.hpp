@@ -74,20 +74,21 @@ class Arguments {
   [[nodiscard]] const std::string& text(std::string_view name) const;
 
   /// The place of the value, for an error that only the part can find.
-  [[nodiscard]] Place place(std::string_view name) const;
+  [[nodiscard]] SourceLocation place(std::string_view name) const;
   [[nodiscard]] const std::map<std::string, Argument, std::less<>>& all() const { return values_; }
 
   /// Every parameter at its default; throws a UserError at `place` when one is required.
-  [[nodiscard]] static Arguments defaults(std::span<const Parameter> parameters, Place place);
+  [[nodiscard]] static Arguments defaults(std::span<const Parameter> parameters,
+                                          SourceLocation place);
   /// Checks type and range, and stores the value: a real also accepts an integer, bytes also accept
   /// "64KiB".
   void set(const Parameter& parameter, Argument argument);
-  void set_place(Place place) { place_ = std::move(place); }
+  void set_place(SourceLocation place) { place_ = std::move(place); }
 
  private:
   [[nodiscard]] const Argument& find(std::string_view name) const;
 
-  Place place_;
+  SourceLocation place_;
   std::map<std::string, Argument, std::less<>> values_;
 };
 

@@ -65,7 +65,7 @@ class Registry {
   }
 
   /// Throws a UserError at `place` when there is no part of that name.
-  [[nodiscard]] const Part<Role>& find(const std::string& name, const Place& place) const {
+  [[nodiscard]] const Part<Role>& find(const std::string& name, const SourceLocation& place) const {
     const auto found = parts_.find(name);
     if (found == parts_.end()) throw unknown_name(place, Role::kRole, name, names());
     return found->second;
@@ -98,14 +98,15 @@ template <typename Role>
 
 /// A part picked by a config, with its arguments: {"part": "page", "group_tokens": 16}.
 template <typename R>
-class Chosen {
+class PartConfig {
  public:
   using Role = R;
 
   /// `others` are members that stand beside the part's own, which the caller reads.
-  [[nodiscard]] static Chosen parse(const ConfigNode& node, std::vector<std::string> others = {}) {
+  [[nodiscard]] static PartConfig parse(const ConfigNode& node,
+                                        std::vector<std::string> others = {}) {
     others.emplace_back("part");
-    Chosen chosen;
+    PartConfig chosen;
     const ConfigNode name = node.at("part");
     chosen.part_ = &Registry<Role>::instance().find(name.text(), name.place());
     chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
@@ -113,14 +114,14 @@ class Chosen {
   }
   /// The member of `object` that has the role's name. Where there is none: `default_part` at its
   /// defaults, or, without such a part, a UserError.
-  [[nodiscard]] static Chosen parse_member(
+  [[nodiscard]] static PartConfig parse_member(
       const ConfigNode& object, const std::string& default_part = default_part_of<Role>()) {
     return object.has(Role::kRole) || default_part.empty() ? parse(object.at(Role::kRole))
                                                            : by_name(default_part);
   }
   /// A part at its defaults.
-  [[nodiscard]] static Chosen by_name(const std::string& name) {
-    Chosen chosen;
+  [[nodiscard]] static PartConfig by_name(const std::string& name) {
+    PartConfig chosen;
     chosen.part_ = &Registry<Role>::instance().find(name, {});
     chosen.arguments_ = Arguments::defaults(chosen.part_->parameters, {});
     return chosen;

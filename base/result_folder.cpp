@@ -14,12 +14,12 @@ namespace fs = std::filesystem;
 namespace {
 
 UserError folder_error(const fs::path& path, const std::error_code& code) {
-  return {Place{path.string(), ""}, "cannot be made (" + code.message() + ")",
+  return {SourceLocation{path.string(), ""}, "cannot be made (" + code.message() + ")",
           "a writable folder with free space"};
 }
 
 UserError taken_error(const fs::path& path) {
-  return {Place{path.string(), ""}, "is there already", "a new or empty folder"};
+  return {SourceLocation{path.string(), ""}, "is there already", "a new or empty folder"};
 }
 
 /// Nothing is there, or an empty folder, which rename() replaces.

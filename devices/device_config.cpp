@@ -11,7 +11,7 @@ DeviceSpec DeviceSpec::parse(const ConfigNode& node) {
   spec.name = node.at("name").text();
   spec.title = node.at("title").text();
   if (node.has("notes")) spec.notes = node.at("notes").text();
-  spec.device = Chosen<Device>::parse(node, {"name", "title", "notes"});
+  spec.device = PartConfig<Device>::parse(node, {"name", "title", "notes"});
   return spec;
 }
 

@@ -15,7 +15,7 @@ struct DeviceSpec {
   std::string name;   ///< "ufs40"
   std::string title;  ///< one line: which device it represents
   std::string notes;  ///< how far to trust it; may be empty
-  Chosen<Device> device;
+  PartConfig<Device> device;
 
   [[nodiscard]] static DeviceSpec load(const std::string& file);
   [[nodiscard]] static DeviceSpec parse(const ConfigNode& node);

@@ -10,7 +10,7 @@ UserError IoFailure::to_error(const std::string& device) const {
   const std::string what = std::string(command.write ? "write" : "read") + " of " +
                            std::to_string(command.bytes) + " bytes at offset " +
                            std::to_string(command.offset);
-  const Place place{device, ""};
+  const SourceLocation place{device, ""};
   if (unanswered_ns > 0) {
     std::array<char, 32> seconds{};
     std::snprintf(seconds.data(), seconds.size(), "%.2f",

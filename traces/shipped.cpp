@@ -54,7 +54,7 @@ std::vector<ShippedTrace> shipped_traces() {
   return traces;
 }
 
-std::string find_trace(const std::string& name_or_file, const Place& place) {
+std::string find_trace(const std::string& name_or_file, const SourceLocation& place) {
   if (name_or_file.find_first_of("/.") != std::string::npos) return name_or_file;
   std::vector<std::string> names;
   for (const ShippedTrace& trace : shipped_traces()) {

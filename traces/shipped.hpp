@@ -20,6 +20,6 @@ struct ShippedTrace {
 /// The file of a trace that is given by its short name or file name. Anything with a slash or a
 /// dot, or that is a file, is a path and is used as it is. Throws a UserError at `place` with the
 /// nearest name when there is none.
-[[nodiscard]] std::string find_trace(const std::string& name_or_file, const Place& place);
+[[nodiscard]] std::string find_trace(const std::string& name_or_file, const SourceLocation& place);
 
 }  // namespace kvreplay

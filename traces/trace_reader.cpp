@@ -300,7 +300,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
 Hdf5Dataset check_dataset(const Hdf5File& hdf5, const std::string& path, Hdf5Type type,
                           std::span<const std::int64_t> shape, std::int64_t element_bytes,
                           std::int64_t file_bytes) {
-  const Place place = hdf5.place(path);
+  const SourceLocation place = hdf5.place(path);
   Hdf5Dataset found = hdf5.dataset(path);
   if (found.type != type) {
     throw UserError(place,

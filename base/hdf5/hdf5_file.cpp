@@ -91,7 +91,7 @@ std::string reason() {
   return message.empty() ? "" : " (" + message + ")";
 }
 
-UserError failure(const Place& place, std::string_view what, std::string_view allowed) {
+UserError failure(const SourceLocation& place, std::string_view what, std::string_view allowed) {
   return {place, std::string(what) + reason(), allowed};
 }
 
@@ -161,13 +161,13 @@ Handle make_space(std::span<const std::int64_t> shape) {
   return {H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), H5Sclose};
 }
 
-Handle open_object(hid_t file, const Place& place) {
+Handle open_object(hid_t file, const SourceLocation& place) {
   Handle object(H5Oopen(file, place.within.c_str(), H5P_DEFAULT), H5Oclose);
   if (!object.valid()) throw UserError(place, "is missing", "");
   return object;
 }
 
-Handle open_dataset(hid_t file, const Place& place) {
+Handle open_dataset(hid_t file, const SourceLocation& place) {
   const Handle object = open_object(file, place);
   if (H5Iget_type(object.get()) != H5I_DATASET) throw UserError(place, "is a group", "a data set");
   Handle dataset(H5Dopen2(file, place.within.c_str(), H5P_DEFAULT), H5Dclose);
@@ -177,7 +177,7 @@ Handle open_dataset(hid_t file, const Place& place) {
 
 /// An attribute opened for reading, with the beginning of messages about it.
 struct Attribute {
-  Place place;
+  SourceLocation place;
   std::string label;
   Handle id;
   Handle type;
@@ -200,7 +200,7 @@ struct Attribute {
   }
 };
 
-Attribute open_attribute(hid_t file, const Place& place, const std::string& name) {
+Attribute open_attribute(hid_t file, const SourceLocation& place, const std::string& name) {
   const Handle object = open_object(file, place);
   const std::string label = "attribute '" + name + "'";
   if (H5Aexists(object.get(), name.c_str()) <= 0) throw UserError(place, label + " is missing", "");
@@ -253,7 +253,7 @@ std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
   return text;
 }
 
-void write_attribute(hid_t file, const Place& place, const std::string& name, hid_t type,
+void write_attribute(hid_t file, const SourceLocation& place, const std::string& name, hid_t type,
                      const Handle& space, const void* values) {
   const Handle object = open_object(file, place);
   const Handle attribute(
@@ -272,8 +272,8 @@ Handle make_link_properties() {
 }
 
 /// Selects `count` elements from `start` in the file; checks that they lie inside.
-Handle select_box(const Handle& dataset, const Place& place, std::span<const std::int64_t> start,
-                  std::span<const std::int64_t> count) {
+Handle select_box(const Handle& dataset, const SourceLocation& place,
+                  std::span<const std::int64_t> start, std::span<const std::int64_t> count) {
   Handle space(H5Dget_space(dataset.get()), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
   if (rank != static_cast<int>(start.size()) || start.size() != count.size()) {
@@ -325,7 +325,7 @@ std::int64_t Hdf5Dataset::count() const {
 
 Hdf5File Hdf5File::open(const std::string& file) {
   // System error messages come first: HDF5 does not distinguish a missing file from a folder.
-  const Place whole{file, ""};
+  const SourceLocation whole{file, ""};
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     throw UserError(whole, std::string("cannot be opened (") + std::strerror(errno) + ")",

@@ -70,7 +70,9 @@ class Hdf5File {
   ~Hdf5File();
   void close();
 
-  [[nodiscard]] Place place(std::string_view path) const { return {file_, std::string(path)}; }
+  [[nodiscard]] SourceLocation place(std::string_view path) const {
+    return {file_, std::string(path)};
+  }
   [[nodiscard]] bool exists(const std::string& path) const;
   /// The members of a group, sorted.
   [[nodiscard]] std::vector<std::string> names(const std::string& group) const;

@@ -129,7 +129,7 @@ class Search {
   }
   /// The residuals are log errors of the points' rate and latency, plus a pull towards the base so
   /// weak that it decides only where the points do not.
-  [[nodiscard]] Fit descend_from(const Values& values, int most_iterations) {
+  [[nodiscard]] Fit descend_from(const Values& values, int max_iterations) {
     const auto residuals = [this](const Values& tried) {
       std::vector<double> result = log_errors(tried);
       constexpr double kPull = 0.01;
@@ -138,7 +138,7 @@ class Search {
       }
       return result;
     };
-    return descend(values, unknowns_, residuals, most_iterations);
+    return descend(values, unknowns_, residuals, max_iterations);
   }
   [[nodiscard]] std::vector<double> log_errors(const Values& values) {
     ++evaluations_;
@@ -252,7 +252,7 @@ std::vector<Values> read_starts(const Values& base, const Points& points, double
 // ---- Writes ----
 
 /// One stripe, with room for rounding to four digits (whole numbers from 1000 on).
-double least_write_buffer(const DeviceSpec& spec) {
+double min_write_buffer(const DeviceSpec& spec) {
   const double dies = value_of(spec, "channels") * value_of(spec, "dies_per_channel");
   return std::max(1000.0, 1.001 * bytes_of_all_dies(spec) / dies);
 }
@@ -268,7 +268,7 @@ std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s
   unknowns.back().most = most_mb_s(greatest_mb_s);
   const double buffer = value_of(spec, "write_buffer_bytes");
   unknowns.push_back(
-      {"write_buffer_bytes", buffer, buffer, least_write_buffer(spec), kMostWriteBuffer});
+      {"write_buffer_bytes", buffer, buffer, min_write_buffer(spec), kMostWriteBuffer});
   for (const char* name : {"program_us", "booster_program_us"}) {
     if (name != std::string("program_us") && value_of(spec, "booster_bytes") == 0) continue;
     const double base = value_of(spec, name);
@@ -292,7 +292,7 @@ std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, con
         values["write_overhead_us"] = rounded(controller_share * 1e6 / iops);
         values["write_link_mb_s"] = rounded(2 * greatest_mb_s);
         values["write_buffer_bytes"] = rounded(std::clamp(
-            buffer * base.at("write_buffer_bytes"), least_write_buffer(spec), kMostWriteBuffer));
+            buffer * base.at("write_buffer_bytes"), min_write_buffer(spec), kMostWriteBuffer));
         const double program_us = bytes_of_all_dies(spec) / (headroom * greatest_mb_s);
         values["program_us"] = rounded(program_us);
         if (values.contains("booster_program_us")) {
@@ -388,8 +388,8 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   const bool has_reads = std::any_of(points.begin(), points.end(),
                                      [](const MeasuredPoint& p) { return p.write_share == 0; });
   const double write_mb_s = greatest_mb_s(points, 1);
-  const std::size_t least_writes = write_unknowns(spec, write_mb_s).size();
-  const bool fit_writes = writes.size() >= least_writes;
+  const std::size_t min_writes = write_unknowns(spec, write_mb_s).size();
+  const bool fit_writes = writes.size() >= min_writes;
   const auto require = [&](const Points& found, std::size_t least, double write_share) {
     if (found.size() >= least) return;
     const auto all = static_cast<std::size_t>(std::count_if(
@@ -414,7 +414,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     Search search(result.config, reads, read_unknowns(spec, rate), counts, options);
     take(result, search.run(read_starts(search.start(), reads, rate), fit_writes ? 0.5 : 1));
   } else {
-    require(writes, least_writes, 1);
+    require(writes, min_writes, 1);
   }
   if (fit_writes) {
     spec = DeviceSpec::parse(result.config);

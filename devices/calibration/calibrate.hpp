@@ -21,7 +21,7 @@ struct CalibrateOptions {
   /// Every k-th point of the reads, and of the writes, is held out of the fit, counted along the
   /// diagonals of the size x depth grid, so that no size or depth is lost. 0: none.
   std::uint64_t hold_out_every = 5;
-  Place points = {};              ///< where the points come from, for errors
+  SourceLocation points = {};     ///< where the points come from, for errors
   std::uint64_t block_bytes = 0;  ///< block size of the measured device; 0: unknown
   /// From a burst: below 1/3, pages are served in the order of arrival; above 2/3, at random;
   /// between them, the order is undetermined.

@@ -46,7 +46,7 @@ double rounded(double value) {
 }
 
 Fit descend(Values values, std::span<const Unknown> unknowns, const Residuals& residuals,
-            int most_iterations) {
+            int max_iterations) {
   constexpr double kDifference = 0.04;  ///< wide, for the noise of random places
   const auto residuals_at = [&](const Values& tried) {
     const std::vector<double> found = residuals(tried);
@@ -55,7 +55,7 @@ Fit descend(Values values, std::span<const Unknown> unknowns, const Residuals& r
   Vector here = residuals_at(values);
   double least = here.squaredNorm();
   double damping = 0.01;
-  for (int iteration = 0; iteration < most_iterations; ++iteration) {
+  for (int iteration = 0; iteration < max_iterations; ++iteration) {
     Eigen::MatrixXd slopes(here.size(), std::ssize(unknowns));
     for (Eigen::Index k = 0; k < slopes.cols(); ++k) {
       const Vector step = kDifference * Vector::Unit(slopes.cols(), k);

@@ -34,6 +34,6 @@ struct Fit {
 /// (Levenberg and Marquardt, on their logarithms), for at most the given number of iterations.
 /// Deterministic; finds the nearest minimum downhill. The values found have four digits.
 [[nodiscard]] Fit descend(Values values, std::span<const Unknown> unknowns,
-                          const Residuals& residuals, int most_iterations);
+                          const Residuals& residuals, int max_iterations);
 
 }  // namespace kvreplay

@@ -68,7 +68,7 @@ std::vector<ConfigNode> array(const ConfigNode& node) {
 /// An option of a fio job and its place in the file.
 struct FioOption {
   std::string text;
-  Place place = {};
+  SourceLocation place = {};
 };
 
 /// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Returns nothing for lists

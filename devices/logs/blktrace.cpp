@@ -136,9 +136,9 @@ class RecordReader {
   }
 
   [[nodiscard]] const blk_io_trace& record() const { return record_; }
-  /// Place of the record in the file.
+  /// Where the record stands in the file.
   [[nodiscard]] std::uint64_t byte() const { return begin_; }
-  [[nodiscard]] Place place() const { return {file_, "byte " + std::to_string(begin_)}; }
+  [[nodiscard]] SourceLocation place() const { return {file_, "byte " + std::to_string(begin_)}; }
 
  private:
   std::uint64_t take(char* to, std::size_t bytes) {
@@ -245,7 +245,7 @@ class BlktraceReader {
   std::optional<std::uint32_t> device_;
   /// Records of the file by device and processor: each has its own buffer in the kernel.
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> last_ns_;
-  Place end_;
+  SourceLocation end_;
 };
 
 }  // namespace

@@ -55,7 +55,7 @@ int open_direct(const std::string& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_DIRECT | O_CLOEXEC);
   if (descriptor >= 0) return descriptor;
   const int error = errno;
-  const Place place{path, ""};
+  const SourceLocation place{path, ""};
   if (error == ENOENT) {
     throw UserError(place, "no such file or device", "a file, or a block device");
   }
@@ -114,7 +114,7 @@ BlockTarget BlockTarget::open_destructive(const std::string& path) {
 
 BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes,
                                 const std::function<void(std::uint64_t)>& on_progress) {
-  const Place place{path, ""};
+  const SourceLocation place{path, ""};
   if (bytes == 0) throw UserError(place, "cannot be created with 0 bytes", "at least one block");
   check_free_space(path, bytes);
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

@@ -58,7 +58,7 @@ class BlockTarget {
  private:
   BlockTarget(std::string path, int descriptor, bool writable);
   BlockTarget(const BlockTarget& other) = default;
-  [[nodiscard]] Place place() const { return {path_, ""}; }
+  [[nodiscard]] SourceLocation place() const { return {path_, ""}; }
   void read_size();
   void read_alignment();
   void prove_direct_io();

@@ -24,7 +24,7 @@ void try_engine(const std::string& name, const BlockTarget& target) {
   const std::uint32_t block = target.alignment().offset_bytes;
   const AlignedBuffer memory(block, target.alignment().memory_bytes);
   const IoRequest request{{0, block, false}, 0};
-  const auto engine = Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), 1});
+  const auto engine = PartConfig<IoEngine>::by_name(name).make({target, memory.bytes(), 1});
   const IoReport report = run_all(*engine, {&request, 1}, 1);
   if (report.failure) throw report.failure->to_error(target.path());
 }
@@ -152,7 +152,8 @@ EngineWithMemory::EngineWithMemory(const std::string& engine, const BlockTarget&
                                    std::size_t memory_bytes, Pages pages, std::uint32_t depth,
                                    RequestWatch* watch)
     : memory_(memory_bytes, target.alignment().memory_bytes, pages),
-      engine_(Chosen<IoEngine>::by_name(engine).make({target, memory_.bytes(), depth, watch})) {}
+      engine_(PartConfig<IoEngine>::by_name(engine).make({target, memory_.bytes(), depth, watch})) {
+}
 
 std::vector<std::string> engine_preference() {
   const std::vector<std::string> known = Registry<IoEngine>::instance().names();

@@ -165,7 +165,7 @@ Json setting_json(const BlockTarget& target, const EngineChoice& choice, const s
 UserError memory_error(const ProbeGrid& grid, const std::string& allowed) {
   return {{"", "--size, --depth"},
           "found " + std::to_string(grid.largest_bytes()) + " bytes in " +
-              std::to_string(grid.greatest_depth()) + " requests, which take " +
+              std::to_string(grid.max_depth()) + " requests, which take " +
               std::to_string(grid.memory_bytes()) + " bytes of memory",
           allowed};
 }
@@ -189,7 +189,7 @@ bool ProbeGrid::writes() const {
   return std::any_of(write_shares.begin(), write_shares.end(), [](double s) { return s > 0; });
 }
 
-std::uint32_t ProbeGrid::greatest_depth() const {
+std::uint32_t ProbeGrid::max_depth() const {
   return *std::max_element(depths.begin(), depths.end());
 }
 
@@ -198,7 +198,7 @@ std::uint32_t ProbeGrid::largest_bytes() const {
 }
 
 std::size_t ProbeGrid::memory_bytes() const {
-  return std::size_t{greatest_depth()} * largest_bytes();
+  return std::size_t{max_depth()} * largest_bytes();
 }
 
 std::optional<double> Burst::mixing() const {
@@ -281,7 +281,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
           if (pattern == Pattern::kRandom && write_share == 0 && bytes == largest &&
-              depth == grid.greatest_depth() && depth >= kLeastBurst) {
+              depth == grid.max_depth() && depth >= kLeastBurst) {
             point.burst =
                 measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
           }
@@ -313,12 +313,11 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
   const auto result = std::make_shared<ProbeResult>();
   const auto measure = [&] {
     return measure_in_thread(
-        request.grid.greatest_depth(),
-        static_cast<std::int64_t>(request.request_timeout_seconds * 1e9), stop,
-        [own_target, result, request, choice, &sink](Measuring& measuring) {
+        request.grid.max_depth(), static_cast<std::int64_t>(request.request_timeout_seconds * 1e9),
+        stop, [own_target, result, request, choice, &sink](Measuring& measuring) {
           const ProbeGrid& grid = request.grid;
           const EngineWithMemory io(choice.name, *own_target, grid.memory_bytes(), request.pages,
-                                    grid.greatest_depth(), &measuring.watch);
+                                    grid.max_depth(), &measuring.watch);
           fill_random(io.memory(), grid.seed);
           Json setting =
               setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);

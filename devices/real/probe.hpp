@@ -33,7 +33,7 @@ struct ProbeGrid {
     return patterns.size() * write_shares.size() * sizes_bytes.size() * depths.size();
   }
   [[nodiscard]] bool writes() const;
-  [[nodiscard]] std::uint32_t greatest_depth() const;
+  [[nodiscard]] std::uint32_t max_depth() const;
   [[nodiscard]] std::uint32_t largest_bytes() const;
   /// Memory that an engine needs for the grid: one buffer per outstanding request.
   [[nodiscard]] std::size_t memory_bytes() const;

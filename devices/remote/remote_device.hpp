@@ -71,7 +71,7 @@ class RemoteDevice {
   void send(const Json& request);
   [[nodiscard]] std::optional<Json> next_event(std::chrono::milliseconds patience);
   [[nodiscard]] UserError lost(const std::string& how);
-  [[nodiscard]] Place place() const { return {name(), ""}; }
+  [[nodiscard]] SourceLocation place() const { return {name(), ""}; }
 
   DeviceAddress address_;
   RemoteOptions options_;

@@ -88,7 +88,7 @@ class Local final : public Transport {
   std::string runner_;
 };
 
-std::unique_ptr<Transport> make_ssh(const std::string& place, const Place& at,
+std::unique_ptr<Transport> make_ssh(const std::string& place, const SourceLocation& at,
                                     const std::vector<std::string>& options) {
   constexpr const char* kAllowed = "ssh:[USER@]HOST[:PORT]:/PATH";
   const std::size_t sign = place.rfind('@');
@@ -135,7 +135,7 @@ bool is_device_address(const std::string& text) {
 
 DeviceAddress parse_device_address(const std::string& text,
                                    const std::vector<std::string>& ssh_options) {
-  const Place at{text, ""};
+  const SourceLocation at{text, ""};
   const std::string kind = text.substr(0, text.find(':'));
   const std::string rest = text.substr(kind.size() + 1);
   // The path begins at the first slash, which cannot occur in the name before it.

@@ -22,10 +22,10 @@ DecideSpec with_full_attention(DecideSpec spec) {
       spec.stream.set(parameter, {static_cast<std::int64_t>(parameter.maximum), "", false});
     }
   }
-  spec.grouping = Chosen<Grouping>::by_name("whole");
-  spec.scoring = Chosen<Scoring>::by_name("all");
-  spec.selection = Chosen<Selection>::by_name("everything");
-  spec.retention = Chosen<Retention>::by_name("all");
+  spec.grouping = PartConfig<Grouping>::by_name("whole");
+  spec.scoring = PartConfig<Scoring>::by_name("all");
+  spec.selection = PartConfig<Selection>::by_name("everything");
+  spec.retention = PartConfig<Retention>::by_name("all");
   return spec;
 }
 
@@ -58,8 +58,8 @@ DecideSpec DecideSpec::parse(const ConfigNode& system) {
   DecideSpec spec;
   spec.stream = system.has("stream") ? parse_arguments(system.at("stream"), stream_parameters())
                                      : Arguments::defaults(stream_parameters(), system.place());
-  for_parts(spec, [&]<typename Role>(Chosen<Role>& chosen) {
-    chosen = Chosen<Role>::parse_member(system);
+  for_parts(spec, [&]<typename Role>(PartConfig<Role>& chosen) {
+    chosen = PartConfig<Role>::parse_member(system);
   });
   return spec;
 }
@@ -67,7 +67,7 @@ DecideSpec DecideSpec::parse(const ConfigNode& system) {
 std::string DecideSpec::resolved() const {
   nlohmann::json object;
   object["stream"] = to_json(stream);
-  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
+  for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
     object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
   });
   return object.dump();

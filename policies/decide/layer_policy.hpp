@@ -31,11 +31,11 @@ struct DecideSpec {
   }
 
   Arguments stream;
-  Chosen<Grouping> grouping;
-  Chosen<Scoring> scoring;
-  Chosen<Selection> selection;
-  Chosen<Precision> precision;
-  Chosen<Retention> retention;
+  PartConfig<Grouping> grouping;
+  PartConfig<Scoring> scoring;
+  PartConfig<Selection> selection;
+  PartConfig<Precision> precision;
+  PartConfig<Retention> retention;
 
   /// Calls visit(chosen) for every part of `spec`, a DecideSpec. This list of the stage's roles is
   /// the only one: parsing, content hashes, settings and pages follow from it.

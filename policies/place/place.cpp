@@ -384,7 +384,7 @@ void set_future_accesses(Cache& cache, const AccessLog& log, const LayerLog& lay
 }
 
 /// What the oracle with the cache's capacity would have found.
-void add_bound(const AccessLog& log, const LayerLog& layer, const Chosen<Cache>& cache,
+void add_bound(const AccessLog& log, const LayerLog& layer, const PartConfig<Cache>& cache,
                const KvShape& target, OracleBounds& bounds, LayerPlan& plan) {
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   const Cache::Context context{
@@ -452,9 +452,10 @@ void check(const AccessLog& log, const KvShape& target) {
 PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
   PlaceSpec spec;
   bool in_memory = false;
-  for_parts(spec, [&]<typename Role>(Chosen<Role>& chosen) {
+  for_parts(spec, [&]<typename Role>(PartConfig<Role>& chosen) {
     const bool needs_none = std::is_same_v<Role, Layout> && in_memory;
-    chosen = Chosen<Role>::parse_member(system, needs_none ? "sequence" : default_part_of<Role>());
+    chosen =
+        PartConfig<Role>::parse_member(system, needs_none ? "sequence" : default_part_of<Role>());
     // Making the part finds what no single parameter shows, while the config is at hand.
     const std::unique_ptr<Role> made = chosen.make({});
     if constexpr (std::is_same_v<Role, Cache>) in_memory = made->holds_everything();
@@ -464,7 +465,7 @@ PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
 
 std::string PlaceSpec::resolved() const {
   nlohmann::json object;
-  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
+  for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
     object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
   });
   return object.dump();

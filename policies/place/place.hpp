@@ -25,8 +25,8 @@ struct PlaceSpec {
   /// layout may be left out where the cache holds everything.
   [[nodiscard]] static PlaceSpec parse(const ConfigNode& system);
 
-  Chosen<Cache> cache;
-  Chosen<Layout> layout;
+  PartConfig<Cache> cache;
+  PartConfig<Layout> layout;
 
   /// Calls visit(chosen) for every part of `spec`, a PlaceSpec. This list of the stage's roles is
   /// the only one: parsing, content hashes, settings and pages follow from it.

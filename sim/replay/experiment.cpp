@@ -156,7 +156,7 @@ class Reach {
 
  private:
   struct Key {
-    Place place;
+    SourceLocation place;
     bool applied = false;
     std::set<std::string> targets;
   };

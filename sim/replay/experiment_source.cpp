@@ -42,13 +42,13 @@ bool is_role_key(const std::string& key) {
                      [&](const std::string& role) { return key.starts_with(role + "."); });
 }
 
-UserError unknown_key(const Place& place, const std::string& key) {
+UserError unknown_key(const SourceLocation& place, const std::string& key) {
   std::vector<std::string> names = member_names();
   for (const std::string& role : kRoles) names.push_back(role + ".PARAMETER");
   return unknown_name(place, "key", key, names);
 }
 
-void check_key(const Place& place, const std::string& key) {
+void check_key(const SourceLocation& place, const std::string& key) {
   if (!is_role_key(key) && !contains(member_names(), key)) throw unknown_key(place, key);
 }
 
@@ -162,7 +162,7 @@ std::vector<ConfigNode> range_values(const ConfigNode& node) {
   const bool step_whole = !node.has("step") || range_end(node.at("step")).whole;
   const bool whole = from.whole && to.whole && step_whole;
   // Errors about a value name the range that it comes from.
-  const Place place = node.place();
+  const SourceLocation place = node.place();
   const std::string origin = place.within.empty() ? place.file : place.file + ": " + place.within;
   std::vector<ConfigNode> values;
   std::set<double> seen;
@@ -331,7 +331,7 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
   std::vector<ConfigNode> picked_cases;
   std::vector<Axis> command;
   for (const std::string& set : sets) {
-    const Place place{"--set " + set, ""};
+    const SourceLocation place{"--set " + set, ""};
     const std::optional<KeyValue> given = split_key_value(set);
     if (!given) throw UserError(place, "found no key=value", "such as device=emmc51");
     if (given->value.empty()) {

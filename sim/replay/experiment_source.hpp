@@ -16,7 +16,7 @@ struct Setting {
   ConfigNode value;
   bool from_file = false;
 
-  [[nodiscard]] Place place() const { return value.place(); }
+  [[nodiscard]] SourceLocation place() const { return value.place(); }
   /// The key below `role` ("cache.part" of "system.cache.part"), if it is one of that role.
   [[nodiscard]] std::optional<std::string> below(const std::string& role) const;
 };

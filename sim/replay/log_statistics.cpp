@@ -90,7 +90,7 @@ void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* 
 /// The lengths of the reads without a cache, whatever the system's own layout.
 void add_reads(const AccessLog& log, std::vector<Row>& rows) {
   for (std::size_t i = 0; i < kLayouts.size(); ++i) {
-    PlaceSpec spec{Chosen<Cache>::by_name("none"), Chosen<Layout>::by_name(kLayouts[i])};
+    PlaceSpec spec{PartConfig<Cache>::by_name("none"), PartConfig<Layout>::by_name(kLayouts[i])};
     const bool has_window =
         std::any_of(log.layers.begin(), log.layers.end(), [](const LayerLog& layer) {
           return !layer.streams.empty() && layer.streams.front().window_begin.size() > 1;

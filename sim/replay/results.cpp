@@ -96,7 +96,7 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"least_read_bytes_per_step",
        "bytes of entries that the oracle of best_hit_rate leaves to read",
        [](const Cell& c) {
-         return static_cast<double>(c.timing.least_read_bytes) /
+         return static_cast<double>(c.timing.min_read_bytes) /
                 static_cast<double>(c.timing.steps.size());
        }},
       {"read_requests_per_step", "read commands a step",
@@ -154,7 +154,7 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"dram_buffered_bytes", "of it, entries outside groups: sinks, window, unfinished groups",
        [=](const Cell& c) { return count(c.timing.dram.buffered_bytes); }},
       {"dram_landing_bytes", "of it, buffers that reads land in",
-       [=](const Cell& c) { return count(c.timing.dram.landing_bytes); }},
+       [=](const Cell& c) { return count(c.timing.dram.read_buffer_bytes); }},
       {"dram_weights_bytes", "DRAM for the model's weights",
        [=](const Cell& c) { return count(c.timing.dram.weights_bytes); }},
       {"dram_bytes", "DRAM for key-value management and weights",

@@ -49,7 +49,7 @@ std::string place_key(const std::string& decide_key, const PlaceSpec& spec, cons
 
 std::string time_key(const std::string& place_key, const ModelSpec& model,
                      const PlatformSpec& platform, const DeviceSpec& device,
-                     const Chosen<Pipeline>& pipeline, const TimeOptions& options) {
+                     const PartConfig<Pipeline>& pipeline, const TimeOptions& options) {
   const json key{
       {"sources", kTimeSources},
       {"plan", place_key},

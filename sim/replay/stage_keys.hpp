@@ -32,6 +32,7 @@ extern const char* const kTimeSources;
                                     const KvShape& shape);
 [[nodiscard]] std::string time_key(const std::string& place_key, const ModelSpec& model,
                                    const PlatformSpec& platform, const DeviceSpec& device,
-                                   const Chosen<Pipeline>& pipeline, const TimeOptions& options);
+                                   const PartConfig<Pipeline>& pipeline,
+                                   const TimeOptions& options);
 
 }  // namespace kvreplay

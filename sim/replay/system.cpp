@@ -40,7 +40,7 @@ void check_order(const ConfigNode& node, const SystemSpec& system) {
                     "stream.query = look_ahead, selection 'everything', or a serial pipeline");
   }
   // One buffer is of the layer that attends, the others of layers ahead of it.
-  if (const std::int64_t ahead = pipeline->landing_buffers() - 1; ahead > 1) {
+  if (const std::int64_t ahead = pipeline->read_buffers() - 1; ahead > 1) {
     throw UserError(node.at("pipeline").place(),
                     "found '" + system.pipeline.name() + "', which selects " +
                         std::to_string(ahead) +
@@ -59,7 +59,8 @@ std::span<const std::string> SystemSpec::roles() {
   static const std::vector<std::string> kRoles = [] {
     std::vector<std::string> roles;
     const SystemSpec none;
-    for_parts(none, [&]<typename Role>(const Chosen<Role>&) { roles.emplace_back(Role::kRole); });
+    for_parts(none,
+              [&]<typename Role>(const PartConfig<Role>&) { roles.emplace_back(Role::kRole); });
     return roles;
   }();
   return kRoles;
@@ -69,7 +70,7 @@ std::optional<Stage> SystemSpec::stage_of(const std::string& member) {
   std::optional<Stage> stage;
   if (member == kStream) stage = DecideSpec::kStage;
   const SystemSpec none;
-  for_parts(none, [&]<typename Role>(const Chosen<Role>&) {
+  for_parts(none, [&]<typename Role>(const PartConfig<Role>&) {
     if (member == Role::kRole) stage = Role::kStage;
   });
   return stage;
@@ -88,8 +89,8 @@ SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
   }
   system.decide = DecideSpec::parse(node);
   system.place = PlaceSpec::parse(node);
-  for_time_parts(system, [&]<typename Role>(Chosen<Role>& chosen) {
-    chosen = Chosen<Role>::parse_member(node);
+  for_time_parts(system, [&]<typename Role>(PartConfig<Role>& chosen) {
+    chosen = PartConfig<Role>::parse_member(node);
   });
   check_order(node, system);
   check_needs(node, system);
@@ -98,7 +99,7 @@ SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
 
 std::vector<SystemSpec::Member> SystemSpec::members() const {
   std::vector<Member> members{{kStream, "", DecideSpec::stream_parameters(), &decide.stream}};
-  for_parts(*this, [&]<typename Role>(const Chosen<Role>& chosen) {
+  for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
     members.push_back(
         {std::string(Role::kRole), chosen.name(), chosen.part().parameters, &chosen.arguments()});
   });

@@ -29,7 +29,7 @@ struct SystemSpec {
   std::vector<std::string> differs;  ///< where the composition departs from the source
   DecideSpec decide;
   PlaceSpec place;
-  Chosen<Pipeline> pipeline;
+  PartConfig<Pipeline> pipeline;
 
   /// Calls visit(chosen) for every part of `spec`, a SystemSpec, in the order of the stages.
   template <typename Spec, typename Visit>

@@ -61,7 +61,8 @@ std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, st
 class StepTimer {
  public:
   StepTimer(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
-            const DeviceSpec& device, const Chosen<Pipeline>& pipeline, const TimeOptions& options)
+            const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
+            const TimeOptions& options)
       : plan_(plan),
         model_(model),
         platform_(platform),
@@ -145,9 +146,9 @@ class StepTimer {
     }
     if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
     use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
-    use.landing_bytes = largest_fetch * pipeline_->landing_buffers();
+    use.read_buffer_bytes = largest_fetch * pipeline_->read_buffers();
     for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
-                                &use.buffered_bytes, &use.landing_bytes}) {
+                                &use.buffered_bytes, &use.read_buffer_bytes}) {
       *bytes *= options_.batch;
     }
     return use;
@@ -241,7 +242,7 @@ class StepTimer {
     timing_.missed_bytes += counted.missed_bytes[at];
     timing_.moved_bytes += counted.moved_bytes[at];
     timing_.best_hit_bytes += counted.best_hit_bytes[at];
-    timing_.least_read_bytes +=
+    timing_.min_read_bytes +=
         counted.requested_bytes[at] - (plan.io.cache_paged ? 0 : counted.best_hit_bytes[at]);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
     for (const Extent& read : plan.io.reads_at(step)) {
@@ -327,7 +328,7 @@ class StepTimer {
 }  // namespace
 
 Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
-                 const DeviceSpec& device, const Chosen<Pipeline>& pipeline,
+                 const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
                  const TimeOptions& options) {
   if (options.warm_up_steps >= plan.steps) {
     throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),

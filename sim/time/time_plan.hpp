@@ -42,12 +42,12 @@ struct DramUse {
   std::int64_t cache_bytes = 0;           ///< groups held in memory
   std::int64_t full_attention_bytes = 0;  ///< entries of the layers that attend in full
   std::int64_t index_bytes = 0;           ///< representatives
-  std::int64_t buffered_bytes = 0;  ///< entries in memory outside groups: sinks, window, tails
-  std::int64_t landing_bytes = 0;   ///< where reads land
+  std::int64_t buffered_bytes = 0;     ///< entries in memory outside groups: sinks, window, tails
+  std::int64_t read_buffer_bytes = 0;  ///< where reads land
 
   /// All but the weights: what the system's KV management takes.
   [[nodiscard]] std::int64_t kv_bytes() const {
-    return cache_bytes + full_attention_bytes + index_bytes + buffered_bytes + landing_bytes;
+    return cache_bytes + full_attention_bytes + index_bytes + buffered_bytes + read_buffer_bytes;
   }
 };
 
@@ -70,7 +70,7 @@ struct Timing {
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
   std::int64_t best_hit_bytes = 0;      ///< LayerPlan::Accounting::best_hit_bytes
-  std::int64_t least_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
+  std::int64_t min_read_bytes = 0;      ///< what it leaves to read; all, where the cache is paged
   std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
   double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
@@ -93,6 +93,6 @@ struct Timing {
 /// the warm-up leaves no step, or the plan has no layer to follow.
 [[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
                                const PlatformSpec& platform, const DeviceSpec& device,
-                               const Chosen<Pipeline>& pipeline, const TimeOptions& options);
+                               const PartConfig<Pipeline>& pipeline, const TimeOptions& options);
 
 }  // namespace kvreplay

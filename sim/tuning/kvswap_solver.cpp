@@ -15,7 +15,7 @@ std::optional<std::int64_t> capacity(const KvSwapProblem& problem, std::int64_t 
   const std::int64_t rest =
       problem.budget_bytes - kvswap_memory_bytes(problem, {sigma, group_tokens, 0}, context_tokens);
   const std::int64_t group_bytes = group_tokens * problem.entry_bytes * problem.layers;
-  const std::int64_t least = problem.least_reuse_tokens();
+  const std::int64_t least = problem.min_reuse_tokens();
   const std::int64_t fits = rest / group_bytes;
   if (rest < 0 || fits * group_tokens < least) return std::nullopt;
   std::int64_t tokens = std::min(fits * group_tokens, context_tokens);
@@ -39,8 +39,7 @@ std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem, const KvSwapSetti
   const std::int64_t keys = context_tokens * rank * 2;
   const std::int64_t rolling = setting.group_tokens * problem.entry_bytes;
   const std::int64_t reuse = setting.capacity_groups * setting.group_tokens * problem.entry_bytes;
-  const std::int64_t landing =
-      problem.landing_buffers * problem.selected_tokens * problem.entry_bytes;
+  const std::int64_t landing = problem.read_buffers * problem.selected_tokens * problem.entry_bytes;
   return (keys + reuse + rolling) * problem.layers + landing;
 }
 

@@ -28,7 +28,7 @@ struct KvSwapProblem {
   std::int64_t width = 0;        ///< elements of a token's keys, all KV heads: kv_heads * head_dim
   std::int64_t entry_bytes = 0;  ///< of a token's key and value, all KV heads, as stored
   std::int64_t selected_tokens = 0;  ///< M G
-  std::int64_t landing_buffers = 2;  ///< of M G entries, where reads land: prefetch depth + 1
+  std::int64_t read_buffers = 2;     ///< of M G entries, where reads land: prefetch depth + 1
   std::int64_t budget_bytes = 0;     ///< memory of KV management, one sequence, all layers
   std::vector<std::int64_t> sigmas;  ///< that an adapter is there for, ascending, up to sigma_max
   std::vector<std::int64_t> group_sizes;  ///< of G, ascending, up to G_max; ours: powers of two
@@ -40,7 +40,7 @@ struct KvSwapProblem {
   /// leaves, from the start.
   std::int64_t delta_tokens = 0;
 
-  [[nodiscard]] std::int64_t least_reuse_tokens() const {
+  [[nodiscard]] std::int64_t min_reuse_tokens() const {
     return initial_reuse_tokens > 0 ? initial_reuse_tokens : selected_tokens;
   }
 };

@@ -71,11 +71,11 @@ ordered_json problem_json(const KvSwapProblem& problem) {
           {"width", problem.width},
           {"entry_bytes", problem.entry_bytes},
           {"selected_tokens", problem.selected_tokens},
-          {"landing_buffers", problem.landing_buffers},
+          {"landing_buffers", problem.read_buffers},
           {"sigmas", problem.sigmas},
           {"group_sizes", problem.group_sizes},
           {"alpha", problem.alpha},
-          {"initial_reuse_tokens", problem.least_reuse_tokens()},
+          {"initial_reuse_tokens", problem.min_reuse_tokens()},
           {"delta_tokens", problem.delta_tokens}};
 }
 
@@ -198,7 +198,7 @@ void KvSwapTuner::state_problem() {
   problem_.width = model.kv_heads * model.head_dim;
   problem_.entry_bytes = 4 * problem_.width;
   problem_.selected_tokens = json::parse(base_).at("selection").at("budget_tokens");
-  problem_.landing_buffers = system.pipeline.make({})->landing_buffers();
+  problem_.read_buffers = system.pipeline.make({})->read_buffers();
   problem_.budget_bytes = request_.budget_mib << 20;
   problem_.alpha = request_.alpha;
   problem_.initial_reuse_tokens = request_.initial_reuse_tokens;
@@ -363,7 +363,7 @@ LookedUpSolution look_up_solution(const std::string& file, std::int64_t batch,
   problem.width = whole(stated, "width");
   problem.entry_bytes = whole(stated, "entry_bytes");
   problem.selected_tokens = whole(stated, "selected_tokens");
-  problem.landing_buffers = whole(stated, "landing_buffers");
+  problem.read_buffers = whole(stated, "landing_buffers");
   const KvSwapSolution* found = nearest_solution(problem, solutions, batch, context_tokens);
   if (found == nullptr) {
     std::int64_t longest = 0;

@@ -23,11 +23,11 @@ TEST(ErrorTest, NamesFilePathFoundAndAllowedOnOneLine) {
 TEST(ErrorTest, EmptyPartsLeaveNoTrace) {
   EXPECT_THAT(UserError({"", "/a"}, "found", "").what(), StrEq("/a: found"));
   EXPECT_THAT(UserError({"f", ""}, "found", "x").what(), StrEq("f: found; allowed: x"));
-  EXPECT_THAT(UserError(Place{}, "found", "").what(), StrEq("found"));
+  EXPECT_THAT(UserError(SourceLocation{}, "found", "").what(), StrEq("found"));
 }
 
 TEST(ErrorTest, PlaceDescends) {
-  const Place place = Place{"f", ""}.at("a").at("0");
+  const SourceLocation place = SourceLocation{"f", ""}.at("a").at("0");
   EXPECT_EQ(place.file, "f");
   EXPECT_EQ(place.within, "/a/0");
 }

@@ -48,10 +48,10 @@ const Registered<Shape> kDot{
 
 TEST(RegistryTest, MakesAPartFromAConfig) {
   const auto chosen =
-      Chosen<Shape>::parse(ConfigNode::parse(R"({"part": "square", "side": 3})", "f.json"));
+      PartConfig<Shape>::parse(ConfigNode::parse(R"({"part": "square", "side": 3})", "f.json"));
   EXPECT_EQ(chosen.name(), "square");
   EXPECT_EQ(chosen.make({2})->area(), 36);
-  EXPECT_EQ(Chosen<Shape>::by_name("square").make({1})->area(), 4);
+  EXPECT_EQ(PartConfig<Shape>::by_name("square").make({1})->area(), 4);
 }
 
 TEST(RegistryTest, ListsItsParts) {
@@ -87,19 +87,20 @@ TEST(RegistryTest, KnowsTheStageOfARole) {
 
 TEST(RegistryTest, AMemberMayBeLeftOutWhereTheRoleHasADefault) {
   const auto colour = [](std::string_view text) {
-    return Chosen<Colour>::parse_member(ConfigNode::parse(text, "f.json")).name();
+    return PartConfig<Colour>::parse_member(ConfigNode::parse(text, "f.json")).name();
   };
   EXPECT_EQ(colour(R"({"test colour": {"part": "red"}})"), "red");
   EXPECT_EQ(colour("{}"), "grey");
   const ConfigNode empty = ConfigNode::parse("{}", "f.json");
-  EXPECT_EQ(Chosen<Shape>::parse_member(empty, "dot").name(), "dot");
-  EXPECT_THAT(user_error_of([&] { (void)Chosen<Shape>::parse_member(empty); }),
+  EXPECT_EQ(PartConfig<Shape>::parse_member(empty, "dot").name(), "dot");
+  EXPECT_THAT(user_error_of([&] { (void)PartConfig<Shape>::parse_member(empty); }),
               HasSubstr("test shape"));
 }
 
 TEST(RegistryTest, ErrorsNameThePlace) {
   const auto error = [](std::string_view text) {
-    return user_error_of([&] { (void)Chosen<Shape>::parse(ConfigNode::parse(text, "f.json")); });
+    return user_error_of(
+        [&] { (void)PartConfig<Shape>::parse(ConfigNode::parse(text, "f.json")); });
   };
   EXPECT_EQ(error(R"({"part": "sqare"})"),
             "f.json: /part: unknown test shape 'sqare' (did you mean 'square'?); allowed: dot, "

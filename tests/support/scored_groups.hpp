@@ -20,7 +20,7 @@ class ScoredGroups {
   ScoredGroups(const std::string& json, const RandomLayer& layer,
                const AdapterSource* adapters = nullptr)
       : layer_(layer),
-        scoring_(Chosen<Scoring>::parse(ConfigNode::parse(json, "test.json"))
+        scoring_(PartConfig<Scoring>::parse(ConfigNode::parse(json, "test.json"))
                      .make({layer.joint_stream(), adapters, 1})) {}
 
   /// Before any group: for parts that are made of the prompt as a whole.

@@ -98,7 +98,7 @@ class DeviceTools(ProgramTest):
                 (["ufs40", "--base", "ufs41", "--out", "new"], ("--base: ", "'ufs41'")),
                 (["ufs40", "--size", "0"], ("--size: found '0'", )),
                 (["ufs40", "--size", "4KiB,1GiB"], ("--size: found '1GiB'", )),
-                (["ufs40", "--size", "4K"], ("--size: found '4K'", "4KB", "4KiB")),
+                (["ufs40", "--size", "4KK"], ("--size: found '4KK'", "KiB")),
                 (["ufs40", "--size", "512,4KiB"], ("--size: found 512", "multiples of 4096")),
                 (["emmc51", "--via", "fuse", "--size", "6KiB,4KiB"], ("--size: found 6144", )),
                 (["ufs40", "--size", "4KiB,8KiB", "--depth", "1,8"], ("found 4 together", )),

@@ -32,7 +32,7 @@ UserError command_line_error(const CLI::App& program, const CLI::ParseError& err
     path += (path.empty() ? "" : " ") + deepest->get_name();
   }
   const CLI::App& command = *deepest;
-  const Place place{path, ""};
+  const SourceLocation place{path, ""};
 
   std::vector<std::string> names;
   for (const CLI::App* subcommand : command.get_subcommands({})) {

@@ -82,7 +82,7 @@ std::string to_text(const std::vector<EntryFormat>& formats) {
   return list.dump();
 }
 
-std::vector<EntryFormat> formats_from(const std::string& text, const Place& place) {
+std::vector<EntryFormat> formats_from(const std::string& text, const SourceLocation& place) {
   std::vector<EntryFormat> formats;
   try {
     for (const nlohmann::json& format : nlohmann::json::parse(text)) {
@@ -118,7 +118,8 @@ void check_size(const Hdf5File& file, const std::string& path, std::size_t found
   }
 }
 
-std::int64_t full_attention_layers_of(const std::string& decide_config, const Place& place) {
+std::int64_t full_attention_layers_of(const std::string& decide_config,
+                                      const SourceLocation& place) {
   try {
     return nlohmann::json::parse(decide_config).at("stream").at("dense_layers").get<std::int64_t>();
   } catch (const nlohmann::json::exception&) {

@@ -33,7 +33,7 @@ class LearnedWidth final : public Precision {
 };
 
 /// A relative file name is resolved beside the config that holds it.
-std::string beside_config(const std::string& file, const Place& place) {
+std::string beside_config(const std::string& file, const SourceLocation& place) {
   return (std::filesystem::path(place.file).parent_path() / file).string();
 }
 

@@ -58,11 +58,6 @@ void VirtualMachine::Work::resume_when_over(WaitingStep& step) {
   waiter = &step;
 }
 
-void VirtualMachine::Work::count_down() {
-  if (--left > 0 || waiter == nullptr) return;
-  machine->resume(*std::exchange(waiter, nullptr));
-}
-
 void VirtualMachine::Computation::on_event(std::uint64_t /*argument*/) {
   count_down();
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/engine/process.hpp"
@@ -49,7 +50,9 @@ class VirtualMachine final : public Machine {
     [[nodiscard]] bool is_over() final { return left == 0; }
     void resume_when_over(WaitingStep& step) final;
     /// One part is done.
-    void count_down();
+    void count_down() {
+      if (--left == 0 && waiter != nullptr) machine->resume(*std::exchange(waiter, nullptr));
+    }
 
     VirtualMachine* machine = nullptr;
     std::size_t left = 0;

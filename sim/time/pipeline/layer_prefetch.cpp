@@ -32,7 +32,7 @@ class LayerPrefetch final : public Pipeline {
   }
 
   [[nodiscard]] bool selects_ahead() const override { return true; }
-  [[nodiscard]] std::int64_t landing_buffers() const override {
+  [[nodiscard]] std::int64_t read_buffers() const override {
     return static_cast<std::int64_t>(depth_) + 1;
   }
 

@@ -37,7 +37,7 @@ class Pipeline {
   /// attends; DRAM holds two layers' at most. Only then may the cache be paged by layer.
   [[nodiscard]] virtual bool pages_cache() const { return false; }
   /// How many layers' reads may be in memory at once: buffers for reads to land in.
-  [[nodiscard]] virtual std::int64_t landing_buffers() const = 0;
+  [[nodiscard]] virtual std::int64_t read_buffers() const = 0;
 };
 
 }  // namespace kvreplay

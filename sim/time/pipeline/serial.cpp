@@ -21,7 +21,7 @@ class Serial final : public Pipeline {
     co_await machine.compute_head();
   }
 
-  [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }
+  [[nodiscard]] std::int64_t read_buffers() const override { return 1; }
 };
 
 const Registered<Pipeline> kRegistered{{

@@ -35,7 +35,7 @@ class TwoStage final : public Pipeline {
 
   [[nodiscard]] bool index_on_flash() const override { return index_on_flash_; }
   [[nodiscard]] bool pages_cache() const override { return true; }
-  [[nodiscard]] std::int64_t landing_buffers() const override { return 1; }
+  [[nodiscard]] std::int64_t read_buffers() const override { return 1; }
 
  private:
   bool index_on_flash_;

@@ -151,7 +151,7 @@ TEST_F(Hdf5FileTest, ErrorsNameFileAndPath) {
         file.read_box<float>("/group/floats", std::array<std::int64_t, 1>{1},
                              std::array<std::int64_t, 1>{2}, values);
       },
-      "/group/floats", "smaller than the range");
+      "/group/floats", "smaller than the requested range");
   expect(
       [&] {
         file.read_box<float>("/group/floats", std::array<std::int64_t, 2>{0, 0},

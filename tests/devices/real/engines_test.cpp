@@ -31,7 +31,7 @@ class EnginesTest : public test::TargetFile {
 
   static std::unique_ptr<IoEngine> make(const std::string& name, const BlockTarget& target,
                                         const AlignedBuffer& memory) {
-    return Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), depth_of(name)});
+    return PartConfig<IoEngine>::by_name(name).make({target, memory.bytes(), depth_of(name)});
   }
 
   /// Requests of mixed sizes at random places, each with its own place in memory.
@@ -200,7 +200,7 @@ TEST_F(EnginesTest, SyncRefusesADepth) {
   const BlockTarget target = BlockTarget::open(path_);
   const AlignedBuffer memory(block_, target.alignment().memory_bytes);
   EXPECT_THAT(user_error_of([&] {
-                (void)Chosen<IoEngine>::by_name("sync").make({target, memory.bytes(), 2});
+                (void)PartConfig<IoEngine>::by_name("sync").make({target, memory.bytes(), 2});
               }),
               HasSubstr("allowed: depth 1"));
 }

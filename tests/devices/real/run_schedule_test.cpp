@@ -226,7 +226,7 @@ class RunScheduleOnFile : public test::TargetFile {
     const std::uint32_t depth = name == "sync" ? 1 : 6;
     const AlignedBuffer memory(memory_bytes(schedule, depth), target.alignment().memory_bytes);
     std::ranges::fill(memory.bytes(), fill);
-    const auto engine = Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), depth});
+    const auto engine = PartConfig<IoEngine>::by_name(name).make({target, memory.bytes(), depth});
     return run_schedule(*engine, schedule, {.depth = depth});
   }
 };
@@ -271,7 +271,7 @@ TEST_F(RunScheduleOnFile, ReadsWhatTheObviousLoopReads) {
     if (name == "sync") continue;  // depth 1
     SCOPED_TRACE(name);
     const AlignedBuffer memory(memory_bytes(schedule, kDepth), target.alignment().memory_bytes);
-    const auto engine = Chosen<IoEngine>::by_name(name).make({target, memory.bytes(), kDepth});
+    const auto engine = PartConfig<IoEngine>::by_name(name).make({target, memory.bytes(), kDepth});
     std::size_t step = 0;
     RunScheduleOptions options{.depth = kDepth};
     options.compute = [&](std::int64_t) {

@@ -10,6 +10,7 @@
 #include "base/hdf5/hdf5_file.hpp"
 #include "tests/support/random_layer.hpp"
 #include "tests/support/synthetic_trace.hpp"
+#include "tests/support/user_error.hpp"
 
 namespace kvreplay {
 namespace {
@@ -147,6 +148,13 @@ TEST_F(DecideTest, ADamagedLogIsRefused) {
     FAIL() << "accepted";
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), HasSubstr("/layer/00/stream/1/asked_begin"));
+  }
+  for (const std::string config : {"{", "{}", R"({"stream": {"dense_layers": "two"}})"}) {
+    AccessLog unknown = decide(trace(), std::vector{clusters_}, {.max_steps = 3})[0];
+    unknown.decide_config = config;
+    (void)bytes(unknown);
+    EXPECT_THAT(user_error_of([&] { (void)read_access_log(path("log.access.h5")); }),
+                HasSubstr("decide_config names no dense_layers"));
   }
   EXPECT_THROW((void)read_access_log(path("trace.kvtrace.h5")), UserError);
 }

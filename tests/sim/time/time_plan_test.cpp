@@ -91,7 +91,7 @@ Timing time_on(const IoPlan& plan, SimTime command_ns, const std::string& pipeli
                TimeOptions options = {}) {
   OneByOne::commands.clear();
   return time_plan(plan, tiny_model(), tiny_platform(), device(command_ns),
-                   Chosen<Pipeline>::by_name(pipeline), options);
+                   PartConfig<Pipeline>::by_name(pipeline), options);
 }
 
 LayerCompute layer_times() {
@@ -148,7 +148,7 @@ SimTime prefetch_latency(SimTime reads_ns, std::size_t depth) {
 TEST(Time, PrefetchOverlapsReadsWithTheLayerBefore) {
   for (const SimTime command_ns : {0, 1, 10'000, 30'000, 60'000, 2'000'000}) {
     for (const std::size_t depth : {1U, 2U, 9U}) {
-      const auto pipeline = Chosen<Pipeline>::parse(ConfigNode::parse(
+      const auto pipeline = PartConfig<Pipeline>::parse(ConfigNode::parse(
           R"({"part": "layer_prefetch", "depth": )" + std::to_string(depth) + "}", "test"));
       const Timing timing = time_plan(plan_of(false), tiny_model(), tiny_platform(),
                                       device(command_ns), pipeline, {});
@@ -284,7 +284,7 @@ TEST(Time, LayersWithFullAttentionAreInMemory) {
   EXPECT_EQ(timing.steps.front().read_bytes, 2 * 8192);
   EXPECT_EQ(timing.dram.full_attention_bytes, 2 * 3 * full.dram.entries_bytes);
   EXPECT_EQ(timing.dram.cache_bytes, 2 * 7);
-  EXPECT_EQ(timing.dram.landing_bytes, 2 * 2 * 8192);
+  EXPECT_EQ(timing.dram.read_buffer_bytes, 2 * 2 * 8192);
   EXPECT_EQ(timing.dram.weights_bytes, tiny_model().weight_bytes());
   const double whole = kPrompt + 1 + (kSteps - 1) / 2.0;
   EXPECT_DOUBLE_EQ(timing.attended_tokens, (3 * whole + kAttended) / 4);
@@ -300,6 +300,9 @@ TEST(Time, RefusesWhatItCannotFollow) {
   EXPECT_NE(
       user_error_of([&] { static_cast<void>(time_on(full, 1, "serial")); }).find("dense_layers"),
       std::string::npos);
+  IoPlan larger = plan_of(false);
+  larger.shape.kv_heads *= 2;
+  EXPECT_THROW(static_cast<void>(time_on(larger, 1, "serial")), std::logic_error);
 }
 
 PlatformSpec platform_with_power() {
@@ -317,7 +320,8 @@ DeviceSpec device_with_power() {
 }
 
 Timing time_with_power(const IoPlan& plan, const PlatformSpec& platform, const DeviceSpec& device) {
-  return time_plan(plan, tiny_model(), platform, device, Chosen<Pipeline>::by_name("serial"), {});
+  return time_plan(plan, tiny_model(), platform, device, PartConfig<Pipeline>::by_name("serial"),
+                   {});
 }
 
 TEST(Energy, OfATinyPlanByHand) {

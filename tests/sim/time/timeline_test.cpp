@@ -30,8 +30,8 @@ IoPlan plan_of(std::int64_t steps) {
   return plan;
 }
 
-Chosen<Pipeline> pipeline(const std::string& text) {
-  return Chosen<Pipeline>::parse(ConfigNode::parse(text, "test.json"));
+PartConfig<Pipeline> pipeline(const std::string& text) {
+  return PartConfig<Pipeline>::parse(ConfigNode::parse(text, "test.json"));
 }
 
 const std::vector<std::string> kPipelines{R"({"part": "serial"})", R"({"part": "layer_prefetch"})",

@@ -72,7 +72,7 @@ std::optional<KvSwapSolution> exhaustive(const KvSwapProblem& problem, std::int6
       const bool holds_the_least =
           slots >= 0 &&
           kvswap_memory_bytes(problem,
-                              {sigma, group, (problem.least_reuse_tokens() + group - 1) / group},
+                              {sigma, group, (problem.min_reuse_tokens() + group - 1) / group},
                               context) <= problem.budget_bytes;
       if (!holds_the_least) continue;
       fitting[{sigma, group}] = {batch, context, {sigma, group, slots}, 0, {}, false};

@@ -55,7 +55,8 @@ void ProjectedKeys::project(const Head& head, const float* row, float* projected
   kernels::score(row, 1, head.basis.data(), head.rank, shape_.head_dim, projected, head.rank);
 }
 
-Adapter head_adapter(const Scoring::Context& context, const std::string& name, const Place& place) {
+Adapter head_adapter(const Scoring::Context& context, const std::string& name,
+                     const SourceLocation& place) {
   if (context.adapters == nullptr) {
     throw UserError(place, "there is no adapter here", "a trace with /adapter/NN/" + name);
   }

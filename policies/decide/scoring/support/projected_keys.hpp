@@ -45,7 +45,7 @@ class ProjectedKeys : public Scoring {
 /// The layer's adapter of that name, [KV heads, head_dim, head_dim] (head_pca, head_skew). Throws
 /// UserError where it is missing or has another shape.
 [[nodiscard]] Adapter head_adapter(const Scoring::Context& context, const std::string& name,
-                                   const Place& place);
+                                   const SourceLocation& place);
 /// Columns of a KV head's matrix as rows, [columns, head_dim]. The KV head's number is that within
 /// the layer.
 [[nodiscard]] std::vector<float> adapter_columns(const Adapter& adapter, std::int64_t kv_head,

@@ -2,7 +2,7 @@
 
 namespace kvreplay {
 
-OracleCapacity oracle_capacity(const Chosen<Cache>& cache, std::int64_t held_bytes) {
+OracleCapacity oracle_capacity(const PartConfig<Cache>& cache, std::int64_t held_bytes) {
   const Arguments& own = cache.arguments();
   if (!own.all().contains("capacity_groups")) return {.bytes = held_bytes};
   return {own.integer("capacity_groups"), own.integer("capacity_bytes")};  // capacity_and()

@@ -15,7 +15,8 @@ struct OracleCapacity {
   std::int64_t bytes = 0;
   friend auto operator<=>(const OracleCapacity&, const OracleCapacity&) = default;
 };
-[[nodiscard]] OracleCapacity oracle_capacity(const Chosen<Cache>& cache, std::int64_t held_bytes);
+[[nodiscard]] OracleCapacity oracle_capacity(const PartConfig<Cache>& cache,
+                                             std::int64_t held_bytes);
 
 /// belady with that capacity.
 [[nodiscard]] std::unique_ptr<Cache> oracle_with(const OracleCapacity& capacity,

@@ -32,7 +32,7 @@ class Recorder final : public EventSink {
 };
 
 std::unique_ptr<Grouping> make(const std::string& json, const StreamShape& shape) {
-  return Chosen<Grouping>::parse(ConfigNode::parse(json, "test.json")).make({shape, 7});
+  return PartConfig<Grouping>::parse(ConfigNode::parse(json, "test.json")).make({shape, 7});
 }
 
 using Key = std::vector<double>;

@@ -19,7 +19,7 @@ class ChunksDriver final : public EventSink {
  public:
   ChunksDriver(const std::string& arguments, const RandomLayer& layer)
       : layer_(layer),
-        grouping_(Chosen<Grouping>::parse(
+        grouping_(PartConfig<Grouping>::parse(
                       ConfigNode::parse(R"({"part": "chunks", )" + arguments + "}", "test"))
                       .make({layer.joint_stream(), 1})) {}
 

@@ -28,7 +28,7 @@ class Recorder final : public EventSink {
 
 std::unique_ptr<Grouping> make(const std::string& json, const StreamShape& shape,
                                std::uint64_t seed = 1) {
-  return Chosen<Grouping>::parse(ConfigNode::parse(json, "test.json")).make({shape, seed});
+  return PartConfig<Grouping>::parse(ConfigNode::parse(json, "test.json")).make({shape, seed});
 }
 
 constexpr const char* kParts[] = {

@@ -51,7 +51,7 @@ class LowRankDriver final : public EventSink {
     StreamShape stream = layer.joint_stream();
     stream.first_kv_head = 1;
     stream.kv_heads = 1;
-    precision_ = Chosen<Precision>::parse(
+    precision_ = PartConfig<Precision>::parse(
                      ConfigNode::parse(R"({"part": "low_rank_keys", )" + arguments + "}", "test"))
                      .make({stream, layer.shape.max_tokens, nullptr, kRope});
     std::vector<Token> grouped;
@@ -152,7 +152,7 @@ TEST(LowRankKeys, CountsItsShareOfTheFactors) {
 
 TEST(LowRankKeys, NeedsAKnownRope) {
   EXPECT_THAT(user_error_of([] {
-                (void)Chosen<Precision>::by_name("low_rank_keys").make({StreamShape{}, 8});
+                (void)PartConfig<Precision>::by_name("low_rank_keys").make({StreamShape{}, 8});
               }),
               AllOf(HasSubstr("keys"), HasSubstr("pre_rope"), HasSubstr("post_rope")));
 }

@@ -17,7 +17,7 @@ class PrecisionDriver final : public EventSink {
   PrecisionDriver(const std::string& part, const RandomLayer& layer,
                   const TokenFeatureSource* features = nullptr)
       : layer_(layer), formats_(static_cast<std::size_t>(layer.shape.max_tokens)) {
-    precision_ = Chosen<Precision>::parse(ConfigNode::parse(part, "test.json"))
+    precision_ = PartConfig<Precision>::parse(ConfigNode::parse(part, "test.json"))
                      .make({layer.joint_stream(), layer.shape.max_tokens, features});
   }
 

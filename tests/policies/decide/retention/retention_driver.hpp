@@ -24,7 +24,7 @@ class RetentionDriver final : public EventSink {
     StreamShape shape;
     shape.queries_per_kv_head = query_heads;
     shape.head_dim = 4;
-    retention_ = Chosen<Retention>::parse(ConfigNode::parse(part, "test.json"))
+    retention_ = PartConfig<Retention>::parse(ConfigNode::parse(part, "test.json"))
                      .make({shape, prompt_tokens, layer_ratio});
   }
 

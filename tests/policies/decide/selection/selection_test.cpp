@@ -33,7 +33,7 @@ class SelectionTest : public ::testing::Test {
   }
   /// The picks of each row of `values`, [rows, groups].
   std::vector<RowSelection> select(const std::string& json, const std::vector<float>& values) {
-    const auto selection = Chosen<Selection>::parse(ConfigNode::parse(json, "test.json"))
+    const auto selection = PartConfig<Selection>::parse(ConfigNode::parse(json, "test.json"))
                                .make({StreamShape{}, sinks_});
     const std::int64_t rows = std::ssize(values) / groups_.count();
     std::vector<RowSelection> picked(static_cast<std::size_t>(rows));

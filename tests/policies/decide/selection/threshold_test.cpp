@@ -27,7 +27,7 @@ std::vector<RowSelection> select(const std::string& arguments, const Groups& gro
   StreamShape shape;
   shape.softmax_scale = scale;
   const auto selection =
-      Chosen<Selection>::parse(
+      PartConfig<Selection>::parse(
           ConfigNode::parse(R"({"part": "threshold", )" + arguments + "}", "test.json"))
           .make({shape, 0});
   const std::int64_t rows = std::ssize(values) / groups.count();
@@ -90,7 +90,7 @@ TEST(Threshold, MatchesASlowReference) {
 
 TEST(Threshold, NoGroupsNoPicks) {
   StreamShape shape;
-  const auto selection = Chosen<Selection>::by_name("threshold").make({shape, 0});
+  const auto selection = PartConfig<Selection>::by_name("threshold").make({shape, 0});
   std::vector<RowSelection> picked(6);
   selection->select({6, 0, {}}, Groups{}, picked);
   EXPECT_THAT(picked[5].groups, IsEmpty());

@@ -20,7 +20,7 @@ using testing::HasSubstr;
 constexpr std::int64_t kStreams = 3;
 
 std::unique_ptr<Cache> make_cache(const std::string& json) {
-  return Chosen<Cache>::parse(ConfigNode::parse(json, "test.json")).make({.streams = kStreams});
+  return PartConfig<Cache>::parse(ConfigNode::parse(json, "test.json")).make({.streams = kStreams});
 }
 
 std::string bounded(const std::string& name, const std::string& unit, std::int64_t capacity,

@@ -13,11 +13,12 @@ namespace {
 class TokenBlocksTest : public ::testing::Test {
  protected:
   void make(std::int64_t capacity_blocks) {
-    cache_ = Chosen<Cache>::parse(ConfigNode::parse(R"({"part": "token_blocks", "block_tokens": 10,
+    cache_ =
+        PartConfig<Cache>::parse(ConfigNode::parse(R"({"part": "token_blocks", "block_tokens": 10,
                                        "capacity_blocks": )" +
-                                                        std::to_string(capacity_blocks) + "}",
-                                                    "test.json"))
-                 .make({.streams = 2});
+                                                       std::to_string(capacity_blocks) + "}",
+                                                   "test.json"))
+            .make({.streams = 2});
   }
   /// 'h' or 'm' for each token of stream 0, then of stream 1.
   std::string step(const std::vector<Token>& first, const std::vector<Token>& second = {}) {

@@ -132,7 +132,7 @@ class Bench {
  public:
   Bench(const std::string& json, const Window& window)
       : stored_({10}),
-        layout_(Chosen<Layout>::parse(ConfigNode::parse(json, "test.json"))
+        layout_(PartConfig<Layout>::parse(ConfigNode::parse(json, "test.json"))
                     .make({.streams = 1,
                            .entry_bytes = 10,
                            .max_tokens = 100,

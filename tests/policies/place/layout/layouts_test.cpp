@@ -20,7 +20,7 @@ using testing::IsEmpty;
 
 std::unique_ptr<Layout> make_layout(const std::string& json, std::int64_t entry_bytes,
                                     std::int64_t streams, std::int64_t max_tokens) {
-  return Chosen<Layout>::parse(ConfigNode::parse(json, "test.json"))
+  return PartConfig<Layout>::parse(ConfigNode::parse(json, "test.json"))
       .make({.streams = streams, .entry_bytes = entry_bytes, .max_tokens = max_tokens});
 }
 
@@ -162,7 +162,7 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
       window.push_back({log.window_begin, log.window_asked});
     }
     const std::unique_ptr<Layout> layout =
-        Chosen<Layout>::parse(ConfigNode::parse(GetParam(), "test.json"))
+        PartConfig<Layout>::parse(ConfigNode::parse(GetParam(), "test.json"))
             .make({.streams = kStreams, .entry_bytes = 7, .max_tokens = 100, .window = window});
     std::vector<bool> written(100000);
     const auto mark = [&](const LayoutTraffic& traffic) {

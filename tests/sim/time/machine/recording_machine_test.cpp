@@ -62,8 +62,8 @@ DeviceSpec preset(const std::string& name) {
   return DeviceSpec::load(source_folder() + "/configs/devices/" + name + ".json");
 }
 
-Chosen<Pipeline> pipeline(const std::string& json) {
-  return Chosen<Pipeline>::parse(ConfigNode::parse(json, "test.json"));
+PartConfig<Pipeline> pipeline(const std::string& json) {
+  return PartConfig<Pipeline>::parse(ConfigNode::parse(json, "test.json"));
 }
 
 void expect_same_steps(const Timing& timing, const ScheduleMeasurement& schedule) {
@@ -92,7 +92,7 @@ TEST(RecordedSchedule, TakesTheVeryTimesOfThePipelineOnEveryDevice) {
         R"({"part": "two_stage", "index_on_flash": false})"}) {
     for (const std::string name : {"ufs40", "nvme_jetson", "emmc51"}) {
       SCOPED_TRACE(text + " on " + name);
-      const Chosen<Pipeline> chosen = pipeline(text);
+      const PartConfig<Pipeline> chosen = pipeline(text);
       IoPlan plan = random_plan(7, chosen.make({})->pages_cache());
       plan.full_attention_layers = 1;
       for (const std::int64_t batch : {1, 3}) {
@@ -150,9 +150,9 @@ TEST(RecordedSchedule, HasEveryCommandThatTheDeviceSawExactlyOnce) {
   };
   for (const char* name : {"serial", "layer_prefetch", "two_stage"}) {
     Schedule schedule;
-    const Timing timing =
-        time_plan(random_plan(9, name == std::string("two_stage")), tiny_model(), tiny_platform(),
-                  recorder, Chosen<Pipeline>::by_name(name), {.batch = 2, .schedule = &schedule});
+    const Timing timing = time_plan(random_plan(9, name == std::string("two_stage")), tiny_model(),
+                                    tiny_platform(), recorder, PartConfig<Pipeline>::by_name(name),
+                                    {.batch = 2, .schedule = &schedule});
     EXPECT_TRUE(std::ranges::equal(schedule.commands(), Recorder::seen, same));
     const ScheduleMeasurement alone = time_schedule(schedule, recorder);
     EXPECT_TRUE(std::ranges::equal(schedule.commands(), Recorder::seen, same));

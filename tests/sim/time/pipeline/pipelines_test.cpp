@@ -65,7 +65,7 @@ class FakeMachine final : public Machine {
 
 std::vector<std::string> calls_of(const std::string& pipeline, std::size_t layers) {
   const std::unique_ptr<Pipeline> made =
-      Chosen<Pipeline>::parse(ConfigNode::parse(pipeline, "test.json")).make({});
+      PartConfig<Pipeline>::parse(ConfigNode::parse(pipeline, "test.json")).make({});
   FakeMachine blocking(layers, true);
   StepTask at_once = made->step(blocking);
   EXPECT_TRUE(blocking.calls.empty()) << "a step begins when it is started";

@@ -50,7 +50,7 @@ Timing time_on(const IoPlan& plan, SimTime command_ns, const std::string& pipeli
           std::to_string(command_ns) + "}",
       "test.json"));
   return time_plan(plan, tiny_model(), tiny_platform(), device,
-                   Chosen<Pipeline>::parse(ConfigNode::parse(pipeline, "test.json")), options);
+                   PartConfig<Pipeline>::parse(ConfigNode::parse(pipeline, "test.json")), options);
 }
 
 /// The schedule written out.
