@@ -225,10 +225,10 @@ std::string fio_log(const Schedule& schedule, const ScheduleMeasurement& times,
   std::string text = std::string(kFio3) + "\n" + start(0) + "add\n" + start(0) + "open\n";
   for (std::size_t i = 0; i < schedule.commands().size(); ++i) {
     const auto& [offset, bytes, write] = schedule.commands()[i];
-    text += start(times.requests[i].asked_ns) + (write ? "write " : "read ") +
+    text += start(times.requests[i].requested_ns) + (write ? "write " : "read ") +
             std::to_string(offset) + " " + std::to_string(bytes) + "\n";
   }
-  const std::int64_t end = times.requests.empty() ? 0 : times.requests.back().asked_ns;
+  const std::int64_t end = times.requests.empty() ? 0 : times.requests.back().requested_ns;
   return text + start(end) + "close\n";
 }
 

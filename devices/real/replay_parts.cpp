@@ -22,7 +22,7 @@ void ReplayParts::note(const ScheduleMeasurement& so_far) {
   // Requests that were complete do not change.
   for (std::size_t at = settled_; first_request_ + at < so_far.requests.size(); ++at) {
     const RequestTimes& request = so_far.requests[first_request_ + at];
-    if (request.asked_ns < 0) break;  // requests are submitted in order
+    if (request.requested_ns < 0) break;  // requests are submitted in order
     if (at == requests_.size()) requests_.emplace_back();
     requests_[at] = request;
     if (at == settled_ && request.completed()) ++settled_;

@@ -137,7 +137,7 @@ class Runner {
     const std::size_t end = schedule_.first_command(batch + 1);
     left_[static_cast<std::size_t>(batch)] = end - submitted_;
     for (; submitted_ < end; ++submitted_) {
-      measurement_.requests[submitted_].asked_ns = now - begin_ns_;
+      measurement_.requests[submitted_].requested_ns = now - begin_ns_;
     }
     fill_queue();
   }

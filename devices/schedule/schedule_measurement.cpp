@@ -19,7 +19,7 @@ std::string to_json(const ScheduleMeasurement& measurement) {
   }
   Json& requests = json["requests"] = Json::array();
   for (const RequestTimes& request : measurement.requests) {
-    requests.push_back({request.asked_ns, request.completed_ns});
+    requests.push_back({request.requested_ns, request.completed_ns});
   }
   return json.dump();
 }

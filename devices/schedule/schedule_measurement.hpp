@@ -31,11 +31,11 @@ struct StepMeasurement {
 
 /// Nanoseconds since the schedule began; negative where the event did not happen.
 struct RequestTimes {
-  std::int64_t asked_ns = -1;      ///< the schedule submits it; it may then wait for the queue
+  std::int64_t requested_ns = -1;  ///< the schedule submits it; it may then wait for the queue
   std::int64_t completed_ns = -1;  ///< its last byte has arrived
 
   [[nodiscard]] bool completed() const { return completed_ns >= 0; }
-  [[nodiscard]] std::int64_t latency_ns() const { return completed_ns - asked_ns; }
+  [[nodiscard]] std::int64_t latency_ns() const { return completed_ns - requested_ns; }
   friend bool operator==(const RequestTimes&, const RequestTimes&) = default;
 };
 

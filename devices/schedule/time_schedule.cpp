@@ -111,7 +111,7 @@ class ModelRun final : public EventHandler {
     for (const IoCommand& command : commands) {
       result.count(command);
       batch_of_[number] = batch;
-      measurement_.requests[number].asked_ns = simulation_.now();
+      measurement_.requests[number].requested_ns = simulation_.now();
       device_->submit(command, *this, number++);
     }
   }

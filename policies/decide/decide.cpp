@@ -143,7 +143,7 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
                                         .seed = options.seed,
                                         .record_tokens = options.record_tokens,
                                         .layer_ratio = ratios[i][static_cast<std::size_t>(index)]});
-    policies.back().take_prompt(entries.first_tokens(prompt), window);
+    policies.back().add_prompt(entries.first_tokens(prompt), window);
   }
 
   std::vector<Quality> quality(systems.size());
@@ -163,7 +163,7 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
     }
     for (std::size_t i = 0; i < policies.size(); ++i) {
       add(quality[i], exact, policies[i].attend(so_far, queries, look_ahead));
-      policies[i].take(so_far);
+      policies[i].add_token(so_far);
     }
     if (options.progress != nullptr) options.progress->advance();
   }

@@ -30,9 +30,9 @@ std::vector<GroupId> updated_groups(const StreamLog& log, std::int64_t step) {
   return updated;
 }
 
-bool is_asked(const StreamLog& log, std::int64_t step, GroupId group) {
-  const std::span<const GroupId> asked = log.asked_at(step);
-  return std::binary_search(asked.begin(), asked.end(), group);
+bool is_requested(const StreamLog& log, std::int64_t step, GroupId group) {
+  const std::span<const GroupId> requested = log.requested_at(step);
+  return std::binary_search(requested.begin(), requested.end(), group);
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ std::vector<Mean> selected_after_update(const StreamLog& log,
     for (const GroupId group : updated_groups(log, step)) {
       std::int64_t first = 1;  // steps until the group is next requested
       while (first <= longest && step + first < log.steps() &&
-             !is_asked(log, step + first, group)) {
+             !is_requested(log, step + first, group)) {
         ++first;
       }
       for (std::size_t i = 0; i < within.size(); ++i) {
@@ -70,8 +70,8 @@ std::vector<Mean> selected_after_update(const StreamLog& log,
 Mean reused_groups(const StreamLog& log) {
   Mean mean;
   for (std::int64_t step = 1; step < log.steps(); ++step) {
-    for (const GroupId group : log.asked_at(step)) {
-      mean.add(is_asked(log, step - 1, group) ? 1 : 0);
+    for (const GroupId group : log.requested_at(step)) {
+      mean.add(is_requested(log, step - 1, group) ? 1 : 0);
     }
   }
   return mean;
@@ -80,16 +80,16 @@ Mean reused_groups(const StreamLog& log) {
 Mean hot_groups(const StreamLog& log, double share) {
   Groups groups;
   for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) groups.on_event(log.event(e));
-  std::vector<std::int64_t> asked(static_cast<std::size_t>(groups.count()), 0);
-  for (const GroupId group : log.asked) ++asked[static_cast<std::size_t>(group)];
+  std::vector<std::int64_t> requested(static_cast<std::size_t>(groups.count()), 0);
+  for (const GroupId group : log.requested) ++requested[static_cast<std::size_t>(group)];
   Mean hot;
   for (GroupId group = 0; group < groups.count(); ++group) {
-    if (groups.live(group) || asked[static_cast<std::size_t>(group)] > 0) ++hot.count;
+    if (groups.live(group) || requested[static_cast<std::size_t>(group)] > 0) ++hot.count;
   }
-  std::sort(asked.begin(), asked.end(), std::greater<>());
-  double left = share * static_cast<double>(std::ssize(log.asked));
-  for (std::size_t i = 0; i < asked.size() && left > 0; ++i) {
-    left -= static_cast<double>(asked[i]);
+  std::sort(requested.begin(), requested.end(), std::greater<>());
+  double left = share * static_cast<double>(std::ssize(log.requested));
+  for (std::size_t i = 0; i < requested.size() && left > 0; ++i) {
+    left -= static_cast<double>(requested[i]);
     hot.sum += 1;
   }
   return hot;

@@ -95,11 +95,11 @@ LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
 LayerPolicy::~LayerPolicy() = default;
 LayerPolicy::LayerPolicy(LayerPolicy&&) noexcept = default;
 
-void LayerPolicy::take_prompt(const Entries& entries, const QueryWindow& window) {
+void LayerPolicy::add_prompt(const Entries& entries, const QueryWindow& window) {
   assert(entries.keys.tokens == shape_.prompt_tokens);
   for (const auto& stream : streams_) {
     const StreamShape& shape = stream->shape();
-    stream->take_prompt(
+    stream->add_prompt(
         entries.select_heads(shape.first_kv_head, shape.kv_heads),
         window.select_heads(shape.first_kv_head * shape.queries_per_kv_head, shape.query_heads()),
         entries);
@@ -126,10 +126,10 @@ std::span<const HeadAttention> LayerPolicy::attend(const Entries& entries, Query
   return attention_;
 }
 
-void LayerPolicy::take(const Entries& entries) {
+void LayerPolicy::add_token(const Entries& entries) {
   for (const auto& stream : streams_) {
     const StreamShape& shape = stream->shape();
-    stream->take(entries.select_heads(shape.first_kv_head, shape.kv_heads));
+    stream->add_token(entries.select_heads(shape.first_kv_head, shape.kv_heads));
   }
 }
 

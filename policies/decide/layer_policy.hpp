@@ -93,23 +93,23 @@ class StreamPolicy;
 /// the closed loop. All entries are given as [kv_heads, tokens so far, head_dim]. The index is
 /// built from the entries as they arrive; attention reads them as they are stored.
 ///
-///   take_prompt(entries of the prompt)
+///   add_prompt(entries of the prompt)
 ///   for each step, at position n = tokens so far:
 ///     attend(entries up to and with n, queries of n)    selects among earlier tokens, attends
-///     take(entries up to and with n)                    the index takes token n
+///     add_token(entries up to and with n)               the index takes token n
 class LayerPolicy {
  public:
   LayerPolicy(const DecideSpec& spec, const LayerShape& shape, const PolicyOptions& options);
   ~LayerPolicy();
   LayerPolicy(LayerPolicy&&) noexcept;
 
-  void take_prompt(const Entries& entries, const QueryWindow& window);
+  void add_prompt(const Entries& entries, const QueryWindow& window);
   /// queries and look_ahead: [query_heads, head_dim]; look_ahead is empty where there is none (then
   /// a system that requires it is a UserError). Returns one HeadAttention per query head, valid
   /// until the next call.
   [[nodiscard]] std::span<const HeadAttention> attend(const Entries& entries, QueryRows queries,
                                                       QueryRows look_ahead);
-  void take(const Entries& entries);
+  void add_token(const Entries& entries);
 
   [[nodiscard]] std::vector<EntryFormat> formats() const;
   /// The complete log. Ends the policy.

@@ -42,19 +42,19 @@ void StreamPolicy::on_event(const GroupEvent& event) {
   log_.add(event);
 }
 
-void StreamPolicy::take_prompt(const Entries& entries, const QueryWindow& window,
-                               const Entries& layer) {
+void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
+                              const Entries& layer) {
   entries_ = &entries;
   const auto end = static_cast<Token>(entries.keys.tokens);
   const Token first = std::min(sink_tokens_, end);
   const Token recent = std::max(first, end - recent_tokens_);
   scoring_->on_prompt(entries, window);
-  precision_->take(entries, 0, end, *this);
+  precision_->add_tokens(entries, 0, end, *this);
   buffer(0, first);
-  grouping_->take_prompt(entries, first, recent, groups_, *this);
+  grouping_->add_prompt(entries, first, recent, groups_, *this);
   buffer(recent, end);
   precision_->after_prompt(layer, groups_, *this);
-  tell_prompt_attention(entries, window);
+  notify_prompt_attention(entries, window);
   retention_->after_prompt(groups_, *this);
   log_window(entries, window);
   log_.end_segment();
@@ -79,19 +79,19 @@ void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows s
     kernels::attend(queries.data() + head * shape_.head_dim, stored.keys.head(kv),
                     stored.values.head(kv), result.tokens, shape_.head_dim, shape_.softmax_scale,
                     result.weights.data(), result.output.data());
-    tell_attention(head, own, result.tokens, result.weights);
+    notify_attention(head, own, result.tokens, result.weights);
   }
   log_step(scores, attention);
 }
 
-void StreamPolicy::take(const Entries& entries) {
+void StreamPolicy::add_token(const Entries& entries) {
   entries_ = &entries;
   const auto token = static_cast<Token>(entries.keys.tokens - 1);
-  precision_->take(entries, token, token + 1, *this);
+  precision_->add_tokens(entries, token, token + 1, *this);
   const Token leaving = token - recent_tokens_;
   if (leaving < token || token < sink_tokens_) buffer(token, token + 1);
   if (leaving >= sink_tokens_ && groups_.where(leaving) != Groups::Where::kEvicted) {
-    grouping_->take(entries, leaving, asked_, groups_, *this);
+    grouping_->add_token(entries, leaving, requested_, groups_, *this);
   }
   retention_->after_step(token, groups_, *this);
   log_.end_segment();
@@ -123,12 +123,12 @@ Scores StreamPolicy::choose(QueryRows queries, const Entries& entries) {
   assert(scores.rows == 1 || scores.rows == shape_.query_heads());
   picked_.resize(static_cast<std::size_t>(scores.rows));
   selection_->select(scores, groups_, picked_);
-  asked_.clear();
+  requested_.clear();
   for (const RowSelection& row : picked_) {
-    asked_.insert(asked_.end(), row.groups.begin(), row.groups.end());
+    requested_.insert(requested_.end(), row.groups.begin(), row.groups.end());
   }
-  std::sort(asked_.begin(), asked_.end());
-  asked_.erase(std::unique(asked_.begin(), asked_.end()), asked_.end());
+  std::sort(requested_.begin(), requested_.end());
+  requested_.erase(std::unique(requested_.begin(), requested_.end()), requested_.end());
   return scores;
 }
 
@@ -141,8 +141,8 @@ void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window)
       kernels::to_float(recorded.row(head, i), queries.data() + head * recorded.dim, recorded.dim);
     }
     choose(queries, entries);
-    log_.window_asked.insert(log_.window_asked.end(), asked_.begin(), asked_.end());
-    log_.window_begin.push_back(std::ssize(log_.window_asked));
+    log_.window_requested.insert(log_.window_requested.end(), requested_.begin(), requested_.end());
+    log_.window_begin.push_back(std::ssize(log_.window_requested));
   }
 }
 
@@ -152,8 +152,8 @@ void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention>
     log_.pick_begin.push_back(std::ssize(log_.picked));
     log_.last_tokens.push_back(static_cast<std::int32_t>(row.last_tokens));
   }
-  log_.asked.insert(log_.asked.end(), asked_.begin(), asked_.end());
-  log_.asked_begin.push_back(std::ssize(log_.asked));
+  log_.requested.insert(log_.requested.end(), requested_.begin(), requested_.end());
+  log_.requested_begin.push_back(std::ssize(log_.requested));
 
   assert(log_.rows == 0 || log_.rows == scores.rows);
   log_.rows = scores.rows;
@@ -177,20 +177,20 @@ void StreamPolicy::buffer(Token begin, Token end) {
   on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
 }
 
-void StreamPolicy::tell_attention(std::int64_t query_head, Token position,
-                                  std::span<const Token> tokens, std::span<const float> weights) {
+void StreamPolicy::notify_attention(std::int64_t query_head, Token position,
+                                    std::span<const Token> tokens, std::span<const float> weights) {
   if (scoring_->needs_attention()) scoring_->on_attention(query_head, position, tokens, weights);
   if (retention_->needs_attention()) {
     retention_->on_attention(query_head, position, tokens, weights);
   }
 }
 
-void StreamPolicy::tell_prompt_attention(const Entries& entries, const QueryWindow& window) {
+void StreamPolicy::notify_prompt_attention(const Entries& entries, const QueryWindow& window) {
   if (!scoring_->needs_attention() && !retention_->needs_attention()) return;
   for_prompt_attention(shape_, sliding_window_, entries, window,
                        [&](std::int64_t query_head, Token position, std::span<const Token> tokens,
                            std::span<const float> weights) {
-                         tell_attention(query_head, position, tokens, weights);
+                         notify_attention(query_head, position, tokens, weights);
                        });
 }
 

@@ -19,12 +19,12 @@ class StreamPolicy final : public EventSink {
 
   // The calls and their order are those of LayerPolicy, for the stream's own entries and queries.
   // `layer`: the entries of all KV heads of the layer.
-  void take_prompt(const Entries& entries, const QueryWindow& window, const Entries& layer);
+  void add_prompt(const Entries& entries, const QueryWindow& window, const Entries& layer);
   /// `scored` are the queries that select, `queries` the ones that attend. Fills one HeadAttention
   /// per query head of the stream.
   void attend(const Entries& entries, QueryRows queries, QueryRows scored,
               std::span<HeadAttention> attention);
-  void take(const Entries& entries);
+  void add_token(const Entries& entries);
 
   void on_event(const GroupEvent& event) override;
 
@@ -36,14 +36,14 @@ class StreamPolicy final : public EventSink {
   /// The tokens that a row's query heads attend to, ascending, without those hidden by the layer's
   /// sliding window.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
-  /// Fills picked_ and asked_ for the queries of one position.
+  /// Fills picked_ and requested_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
   void log_window(const Entries& entries, const QueryWindow& window);
   void log_step(const Scores& scores, std::span<const HeadAttention> attention);
   void buffer(Token begin, Token end);
-  void tell_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
-                      std::span<const float> weights);
-  void tell_prompt_attention(const Entries& entries, const QueryWindow& window);
+  void notify_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
+                        std::span<const float> weights);
+  void notify_prompt_attention(const Entries& entries, const QueryWindow& window);
 
   StreamShape shape_;
   std::int64_t sliding_window_;
@@ -63,7 +63,7 @@ class StreamPolicy final : public EventSink {
 
   const Entries* entries_ = nullptr;  // of the call in progress, for event listeners
   std::vector<RowSelection> picked_;  // by row, from the latest attend()
-  std::vector<GroupId> asked_;        // the union of the picked groups, ascending
+  std::vector<GroupId> requested_;    // the union of the picked groups, ascending
 };
 
 }  // namespace kvreplay

@@ -98,7 +98,7 @@ void walk(std::vector<TargetStream>& streams, std::int64_t steps, Visitor&& visi
   for (std::int64_t step = -1; step < steps; ++step) {
     for (std::int32_t s = 0; step >= 0 && s < count; ++s) {
       TargetStream& stream = streams[static_cast<std::size_t>(s)];
-      for (const GroupId group : stream.log->asked_at(step)) {
+      for (const GroupId group : stream.log->requested_at(step)) {
         visitor.access(step, s, group);
         stream.take_in_hand(group, step);
       }
@@ -416,7 +416,7 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
   const auto count = static_cast<std::int64_t>(streams.size());
   std::vector<WindowSelections> window;
   for (const TargetStream& stream : streams) {
-    window.push_back({stream.log->window_begin, stream.log->window_asked});
+    window.push_back({stream.log->window_begin, stream.log->window_requested});
   }
   const std::unique_ptr<Cache> cache =
       spec.cache.make({.streams = count, .entry_bytes = bytes.front()});

@@ -28,7 +28,7 @@ constexpr std::int64_t kPromptTokenWork = 1;
 constexpr std::int64_t kStepWork = 2;
 
 /// Of one system's policy at one layer.
-std::int64_t take_prompt_work(const ClosedLoopOptions& options) {
+std::int64_t add_prompt_work(const ClosedLoopOptions& options) {
   return std::max<std::int64_t>(1, options.prompt_tokens / 256);
 }
 
@@ -184,9 +184,9 @@ class Branch {
                                            .layer_ratio = ratios[static_cast<std::size_t>(i)]});
     }
     pool.run(layers, [&](std::int64_t i) {
-      policies_[static_cast<std::size_t>(i)].take_prompt(entries(i, prompt.options.prompt_tokens),
-                                                         prompt.attention.window(i));
-      advance(prompt.options, take_prompt_work(prompt.options));
+      policies_[static_cast<std::size_t>(i)].add_prompt(entries(i, prompt.options.prompt_tokens),
+                                                        prompt.attention.window(i));
+      advance(prompt.options, add_prompt_work(prompt.options));
     });
   }
 
@@ -216,8 +216,8 @@ class Branch {
     features_.add({next.entropy, prompt_.rarity[static_cast<std::size_t>(position)], variance_,
                    next.top_probability});
   }
-  void take(std::int64_t layer, std::int64_t position) {
-    policies_[static_cast<std::size_t>(layer)].take(entries(layer, position + 1));
+  void add_token(std::int64_t layer, std::int64_t position) {
+    policies_[static_cast<std::size_t>(layer)].add_token(entries(layer, position + 1));
   }
 
   /// Fills what the run says of the policies. Ends the branch.
@@ -430,7 +430,7 @@ void run_steps(Transformer& transformer, FullAttention& full, const ClosedLoopOp
       if (r > 0) branches[static_cast<std::size_t>(r - 1)]->end_step(position, next);
     });
     pool.run(std::ssize(branches) * a.layers, [&](std::int64_t i) {
-      branches[static_cast<std::size_t>(i / a.layers)]->take(i % a.layers, position);
+      branches[static_cast<std::size_t>(i / a.layers)]->add_token(i % a.layers, position);
     });
     advance(options, kStepWork * std::ssize(branches));
   }
@@ -459,7 +459,7 @@ double ClosedLoopRun::agreement(const ClosedLoopRun& full) const {
 std::int64_t closed_loop_work(const Architecture& architecture, std::int64_t systems,
                               const ClosedLoopOptions& options) {
   return kPromptTokenWork * options.prompt_tokens +
-         systems * (architecture.layers * take_prompt_work(options) + kStepWork * options.steps);
+         systems * (architecture.layers * add_prompt_work(options) + kStepWork * options.steps);
 }
 
 ClosedLoopResult run_closed_loop(const Model& model, std::span<const NamedDecideSpec> systems,

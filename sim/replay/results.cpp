@@ -85,13 +85,13 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::latency_ns)); }, 1},
       {"latency_p99_ms", "99th percentile of the time of a step",
        [](const Cell& c) { return milliseconds(latency_percentile(c, 0.99)); }},
-      {"compute_ms", "mean time a step that the processor computes",
+      {"compute_ms", "mean time per step that the processor computes",
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::compute_ns)); }, 1},
-      {"exposed_io_ms", "mean time a step that the processor waits for I/O",
+      {"exposed_io_ms", "mean time per step that the processor waits for I/O",
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::exposed_io_ns)); }, 1},
-      {"hidden_io_ms", "mean time a step that I/O runs while the processor computes",
+      {"hidden_io_ms", "mean time per step that I/O runs while the processor computes",
        [](const Cell& c) { return milliseconds(hidden_ns(c)); }},
-      {"read_bytes_per_step", "bytes a step that cross the link to the host",
+      {"read_bytes_per_step", "bytes per step that cross the link to the host",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
       {"least_read_bytes_per_step",
        "bytes of entries that the oracle of best_hit_rate leaves to read",
@@ -106,11 +106,11 @@ std::vector<Column<CellResult>> make_result_columns() {
          return ratio(step_mean(c, &StepTiming::read_bytes),
                       step_mean(c, &StepTiming::read_requests));
        }},
-      {"written_bytes_per_step", "bytes a step that cross the link to the device",
+      {"written_bytes_per_step", "bytes per step that cross the link to the device",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_bytes); }},
       {"write_requests_per_step", "write commands a step",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_requests); }},
-      {"moved_bytes_per_step", "bytes a step that the layout reads only to write them elsewhere",
+      {"moved_bytes_per_step", "bytes per step that the layout reads only to write them elsewhere",
        [](const Cell& c) {
          return static_cast<double>(c.timing.moved_bytes) /
                 static_cast<double>(c.timing.steps.size());
@@ -132,7 +132,7 @@ std::vector<Column<CellResult>> make_result_columns() {
              step_mean(c, &StepTiming::read_bytes) + step_mean(c, &StepTiming::write_bytes);
          return ratio(bytes * 1e3, step_mean(c, &StepTiming::busy_io_ns));
        }},
-      {"hit_rate", "bytes of groups found in the cache / bytes of groups asked for",
+      {"hit_rate", "bytes of groups found in the cache / bytes of groups requested",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.hit_bytes),
                       static_cast<double>(c.timing.requested_bytes));
@@ -147,7 +147,7 @@ std::vector<Column<CellResult>> make_result_columns() {
        [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
       {"dram_cache_bytes", "of it, groups held in memory",
        [=](const Cell& c) { return count(c.timing.dram.cache_bytes); }},
-      {"dram_dense_bytes", "of it, layers that are attended to whole",
+      {"dram_dense_bytes", "of it, layers that use full attention",
        [=](const Cell& c) { return count(c.timing.dram.full_attention_bytes); }},
       {"dram_index_bytes", "of it, representatives of groups",
        [=](const Cell& c) { return count(c.timing.dram.index_bytes); }},
@@ -197,7 +197,7 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
        [](const Row& r) { return CellValue{std::int64_t{r.synthetic}}; }},
       {"system", "the composition of parts", [](const Row& r) { return r.system; }},
       {"layer", "the recorded model's layer", [](const Row& r) { return r.layer; }},
-      {"dense", "1: attended to whole, in memory",
+      {"dense", "1: full attention, in memory",
        [](const Row& r) { return CellValue{std::int64_t{r.dense}}; }},
       {"recall", "share of the true top tokens that are attended to",
        [](const Row& r) { return r.means.recall; }},

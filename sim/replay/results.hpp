@@ -25,7 +25,7 @@ struct Column {
 [[nodiscard]] std::span<const Column<CellResult>> result_columns();
 [[nodiscard]] std::span<const Column<LayerQuality>> quality_columns();
 
-/// Rows as they are written: one value a column and row.
+/// Rows as they are written: one value per column and row.
 struct ResultTable {
   struct Head {
     std::string name;

@@ -20,7 +20,7 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "share of the peak DRAM bandwidth that kernels reach"),
       integer_parameter("dram_bytes", "bytes", std::nullopt, {1, 1e15}, "size of the DRAM"),
       real_parameter("layer_overhead_us", "us", std::nullopt, {0, 1e6},
-                     "kernel launches and synchronisation, once a layer and step"),
+                     "kernel launches and synchronisation, once per layer and step"),
       real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
                      "the same of scoring, top-k and gathering, in layers that select"),
       real_parameter("sequence_overhead_us", "us", 0, {0, 1e6},

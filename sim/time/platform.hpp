@@ -24,7 +24,7 @@ struct PlatformSpec {
   double flops_s = 0;       ///< peak rate times the share that kernels reach, flop/s
   double dram_bytes_s = 0;  ///< peak bandwidth times the share that kernels reach, bytes/s
   std::int64_t dram_bytes = 0;
-  SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once a layer
+  SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once per layer
   SimTime selection_overhead_ns = 0;  ///< likewise of scoring, top-k and gathering
   SimTime sequence_overhead_ns = 0;   ///< the share of it that each sequence of a batch adds
 

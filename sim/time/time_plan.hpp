@@ -72,7 +72,7 @@ struct Timing {
   std::int64_t best_hit_bytes = 0;      ///< LayerPlan::Accounting::best_hit_bytes
   std::int64_t min_read_bytes = 0;      ///< what it leaves to read; all, where the cache is paged
   std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
-  double attended_tokens = 0;           ///< mean a query head, step, sequence and target layer
+  double attended_tokens = 0;           ///< mean per query head, step, sequence and target layer
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
   std::int64_t moved_bytes = 0;   ///< over the timed steps: LayerPlan::Accounting::moved_bytes
   std::int64_t region_bytes = 0;  ///< of the batch: flash that the layouts take

@@ -16,11 +16,11 @@ void for_step(Step& step, Visit&& visit) {
 /// Without its steps.
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
-  auto& [steps, batch, asked, hit, missed, best_hit, least_read, flash_read, attended, prompt_write,
-         moved, region, live, dram, energy] = timing;
+  auto& [steps, batch, requested, hit, missed, best_hit, least_read, flash_read, attended,
+         prompt_write, moved, region, live, dram, energy] = timing;
   auto& [weights, cache, dense, index, buffered, landing] = dram;
   auto& [compute_energy, dram_energy, flash_energy] = energy;
-  visit_all(visit, batch, asked, hit, missed, best_hit, least_read, flash_read, attended,
+  visit_all(visit, batch, requested, hit, missed, best_hit, least_read, flash_read, attended,
             prompt_write, moved, region, live, weights, cache, dense, index, buffered, landing,
             compute_energy, dram_energy, flash_energy);
 }

@@ -43,8 +43,8 @@ class StreamBuilder {
   /// A step begins. Every query head attends to `attended` tokens.
   StreamBuilder& ask(const std::vector<GroupId>& groups, std::int32_t attended = 1) {
     log_.end_segment();
-    log_.asked.insert(log_.asked.end(), groups.begin(), groups.end());
-    log_.asked_begin.push_back(std::ssize(log_.asked));
+    log_.requested.insert(log_.requested.end(), groups.begin(), groups.end());
+    log_.requested_begin.push_back(std::ssize(log_.requested));
     for (std::int64_t head = 0; head < log_.query_heads; ++head) {
       log_.attended_count.push_back(attended + static_cast<std::int32_t>(head));
     }
@@ -150,9 +150,9 @@ inline StreamLog random_stream(Random& random, const RandomStreamOptions& option
   }
   place_waiting();
   for (std::int64_t step = 0; step < options.steps; ++step) {
-    std::vector<GroupId> asked = live();
-    std::erase_if(asked, [&](GroupId) { return random.below(3) != 0; });
-    builder.ask(asked, static_cast<std::int32_t>(1 + random.below(50)));
+    std::vector<GroupId> requested = live();
+    std::erase_if(requested, [&](GroupId) { return random.below(3) != 0; });
+    builder.ask(requested, static_cast<std::int32_t>(1 + random.below(50)));
     const auto token = static_cast<Token>(options.prompt_tokens + step);
     builder.buffer({token});
     waiting.push_back(token);

@@ -98,11 +98,11 @@ LayerLog replay_layer(const RandomLayer& layer, const DecideSpec& spec, AfterAtt
                       std::uint64_t seed = 1) {
   LayerPolicy policy(spec, layer.shape, {.seed = seed, .record_tokens = true});
   const std::int64_t prompt = layer.shape.prompt_tokens;
-  policy.take_prompt(layer.entries(prompt), {layer.query_tensor().first_tokens(prompt), 0});
+  policy.add_prompt(layer.entries(prompt), {layer.query_tensor().first_tokens(prompt), 0});
   for (std::int64_t n = prompt; n < layer.shape.max_tokens; ++n) {
     const std::vector<float> query = layer.query(n);
     after_attend(n - prompt, policy.attend(layer.entries(n + 1), query, query));
-    policy.take(layer.entries(n + 1));
+    policy.add_token(layer.entries(n + 1));
   }
   return std::move(policy).finish();
 }

@@ -24,7 +24,7 @@ class ScoredGroups {
                      .make({layer.joint_stream(), adapters, 1})) {}
 
   /// Before any group: for parts that are made of the prompt as a whole.
-  void take_prompt() {
+  void add_prompt() {
     const std::int64_t prompt = layer_.shape.prompt_tokens;
     scoring_->on_prompt(layer_.entries(prompt), {layer_.query_tensor().first_tokens(prompt), 0});
   }

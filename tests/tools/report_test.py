@@ -78,7 +78,7 @@ class Report(ProgramTest):
         for words in (manifest["config_sha256"], manifest["traces"][0]["sha256"],
                       manifest["kvreplay_version"], manifest["compiler"], manifest["command"],
                       "kvreplay run first --set", "quest", "kvswap", "emmc51", "tokens_per_s",
-                      "bytes of groups found in the cache / bytes of groups asked for",
+                      "bytes of groups found in the cache / bytes of groups requested",
                       "ui.perfetto.dev"):
             self.assertIn(words, said)
         self.assertNotIn("SYNTHETIC", said)

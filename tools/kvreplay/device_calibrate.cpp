@@ -105,7 +105,7 @@ void add_device_calibrate(CLI::App& device) {
                    "A measurement, of the same sizes at depth 1, of a device that takes no time, "
                    "reached in the same way: what the way takes is left out of the model")
       ->type_name("FILE");
-  command->add_flag("--csv", options->csv, "Print one row a point in place of the tables");
+  command->add_flag("--csv", options->csv, "Print one row per point in place of the tables");
   add_configs_option(*command, options->configs);
   command->footer(
       "Reads decide what reads depend on; with that held, writes decide the times of a write. "

@@ -68,7 +68,7 @@ void add_device_describe(CLI::App& device) {
   add_set_option(*command, options->sets);
   add_plot_option(*command, options->plot);
   command->add_flag("--csv", options->csv,
-                    "One row a size and depth; tools/plot_device.py draws it");
+                    "One row per size and depth; tools/plot device draws it");
   add_configs_option(*command, options->configs);
   command->footer(
       "Examples:\n"

@@ -54,13 +54,13 @@ void add_statistics(CLI::App& program) {
   takes_traces(command->add_option("--trace", options->trace,
                                    "The trace that was replayed: key_variance needs its keys"))
       ->type_name("TRACE");
-  command->add_flag("--by-layer", options->by_layer, "A row a layer, in place of one a system");
+  command->add_flag("--by-layer", options->by_layer, "A row per layer, in place of one per system");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "key_variance        mean squared distance of a key from its group's mean, at the end\n"
-      "selected_within_N   share of the groups a step changes that are asked for within N more "
+      "selected_within_N   share of the groups a step changes that are requested within N more "
       "steps\n"
-      "reused_share        share of the groups asked for that the step before asked for, too\n"
+      "reused_share        share of the requested groups that the step before requested, too\n"
       "hot_groups_share    share of the groups that, asked for most, make 80 % of what is asked "
       "for\n"
       "attended_in_page    tokens that a query head attends to in a page of 16, where it does\n"

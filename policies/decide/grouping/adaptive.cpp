@@ -37,8 +37,8 @@ class Adaptive final : public Grouping {
         seed_(context.seed),
         dim_(context.shape.kv_heads * context.shape.head_dim) {}
 
-  void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     const std::int64_t count =
         prompt_clusters(settings_.clusters, end - begin, settings_.tokens_per_cluster);
     const Clusters found =
@@ -53,8 +53,8 @@ class Adaptive final : public Grouping {
                              : percentile(variances, settings_.tau_quantile);
   }
 
-  void take(const Entries& entries, Token token, std::span<const GroupId> selected,
-            const Groups& groups, EventSink& events) override {
+  void add_token(const Entries& entries, Token token, std::span<const GroupId> selected,
+                 const Groups& groups, EventSink& events) override {
     follow_evictions(entries, groups, events);
     if (clusters_.empty()) {
       create(entries, {&token, 1}, groups, events);
@@ -117,7 +117,7 @@ class Adaptive final : public Grouping {
     }
     const bool in_memory = std::binary_search(selected.begin(), selected.end(), cluster.group);
     cluster.waiting.push_back(token);
-    if (in_memory) return;  // take() will split it
+    if (in_memory) return;  // add_token() will split it
     if (settings_.delayed_split) {
       events.on_event({EventKind::kBuffered, cluster.group, kNoGroup, {&token, 1}});
     } else {

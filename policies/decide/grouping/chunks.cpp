@@ -15,8 +15,8 @@ class Chunks final : public Grouping {
   Chunks(std::int64_t chunk_tokens, std::int64_t outlier_chunks, std::int64_t local_chunks)
       : chunk_tokens_(chunk_tokens), outlier_chunks_(outlier_chunks), local_chunks_(local_chunks) {}
 
-  void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     const std::int64_t whole = (end - begin) / chunk_tokens_;
     const std::int64_t candidates = std::max<std::int64_t>(0, whole - local_chunks_);
     const auto first_of = [&](std::int64_t chunk) {
@@ -44,8 +44,8 @@ class Chunks final : public Grouping {
     if (!local.empty()) events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, local});
   }
 
-  void take(const Entries&, Token token, std::span<const GroupId>, const Groups&,
-            EventSink& events) override {
+  void add_token(const Entries&, Token token, std::span<const GroupId>, const Groups&,
+                 EventSink& events) override {
     events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, {&token, 1}});
   }
 

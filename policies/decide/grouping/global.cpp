@@ -21,13 +21,13 @@ class Global final : public Grouping {
  public:
   Global(const GlobalSettings& settings, std::uint64_t seed) : settings_(settings), seed_(seed) {}
 
-  void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     cluster(entries, token_range(begin, end), groups, events);
   }
 
-  void take(const Entries& entries, Token token, std::span<const GroupId>, const Groups& groups,
-            EventSink& events) override {
+  void add_token(const Entries& entries, Token token, std::span<const GroupId>,
+                 const Groups& groups, EventSink& events) override {
     if (++taken_ % settings_.period_tokens != 0 && !centroids_.empty()) {
       append(entries, token, events);
       return;

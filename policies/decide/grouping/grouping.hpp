@@ -25,14 +25,14 @@ class Grouping {
   virtual ~Grouping() = default;
 
   /// Tokens [begin, end) of the prompt. Emits the events that place every one of them.
-  virtual void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
-                           EventSink& events) = 0;
+  virtual void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                          EventSink& events) = 0;
 
   /// Takes one more token, at the beginning of the decode step's update. `selected` are the groups
   /// that the step read, which are therefore in memory: ascending and without repetition. Emits the
   /// events that place the token.
-  virtual void take(const Entries& entries, Token token, std::span<const GroupId> selected,
-                    const Groups& groups, EventSink& events) = 0;
+  virtual void add_token(const Entries& entries, Token token, std::span<const GroupId> selected,
+                         const Groups& groups, EventSink& events) = 0;
 };
 
 }  // namespace kvreplay

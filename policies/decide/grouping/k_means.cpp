@@ -25,16 +25,16 @@ class KMeans final : public Grouping {
  public:
   KMeans(const KMeansSettings& settings, std::uint64_t seed) : settings_(settings), seed_(seed) {}
 
-  void take_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     if (begin == end) return;
     const std::int64_t count =
         prompt_clusters(settings_.clusters, end - begin, settings_.tokens_per_cluster);
     cluster(entries, begin, end, count, groups, events);
   }
 
-  void take(const Entries& entries, Token token, std::span<const GroupId>, const Groups& groups,
-            EventSink& events) override {
+  void add_token(const Entries& entries, Token token, std::span<const GroupId>,
+                 const Groups& groups, EventSink& events) override {
     if (settings_.update == Update::kStatic && !centroids_.empty()) {
       append(entries, token, events);
     } else {

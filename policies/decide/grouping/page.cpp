@@ -9,8 +9,8 @@ class Page final : public Grouping {
  public:
   explicit Page(std::int64_t group_tokens) : group_tokens_(group_tokens) {}
 
-  void take_prompt(const Entries&, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries&, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     for (Token token = begin; token < end; ++token) {
       waiting_.push_back(token);
       if (complete()) make_group(groups, events);
@@ -20,8 +20,8 @@ class Page final : public Grouping {
     }
   }
 
-  void take(const Entries&, Token token, std::span<const GroupId>, const Groups& groups,
-            EventSink& events) override {
+  void add_token(const Entries&, Token token, std::span<const GroupId>, const Groups& groups,
+                 EventSink& events) override {
     waiting_.push_back(token);
     if (complete()) {
       make_group(groups, events);

@@ -8,15 +8,15 @@ namespace {
 /// One group that keeps growing.
 class Whole final : public Grouping {
  public:
-  void take_prompt(const Entries&, Token begin, Token end, const Groups& groups,
-                   EventSink& events) override {
+  void add_prompt(const Entries&, Token begin, Token end, const Groups& groups,
+                  EventSink& events) override {
     std::vector<Token> tokens(static_cast<std::size_t>(end - begin));
     std::iota(tokens.begin(), tokens.end(), begin);
     if (!tokens.empty()) join(tokens, groups, events);
   }
 
-  void take(const Entries&, Token token, std::span<const GroupId>, const Groups& groups,
-            EventSink& events) override {
+  void add_token(const Entries&, Token token, std::span<const GroupId>, const Groups& groups,
+                 EventSink& events) override {
     join({&token, 1}, groups, events);
   }
 

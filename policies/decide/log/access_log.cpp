@@ -25,9 +25,9 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("event_token_begin", log.event_token_begin);
   visit("event_tokens", log.event_tokens);
   visit("window_begin", log.window_begin);
-  visit("window_asked", log.window_asked);
-  visit("asked_begin", log.asked_begin);
-  visit("asked", log.asked);
+  visit("window_asked", log.window_requested);
+  visit("asked_begin", log.requested_begin);
+  visit("asked", log.requested);
   visit("pick_begin", log.pick_begin);
   visit("picked", log.picked);
   visit("last_tokens", log.last_tokens);
@@ -138,8 +138,8 @@ void check_stream(const Hdf5File& file, const std::string& path, const StreamLog
   begins("event_begin", log.event_begin, steps + 1, log.event_kind.size());
   begins("event_token_begin", log.event_token_begin, events, log.event_tokens.size());
   begins("window_begin", log.window_begin,
-         std::max<std::int64_t>(std::ssize(log.window_begin) - 1, 0), log.window_asked.size());
-  begins("asked_begin", log.asked_begin, steps, log.asked.size());
+         std::max<std::int64_t>(std::ssize(log.window_begin) - 1, 0), log.window_requested.size());
+  begins("asked_begin", log.requested_begin, steps, log.requested.size());
   begins("pick_begin", log.pick_begin, steps * log.rows, log.picked.size());
   if (!log.attended_begin.empty()) {
     begins("attended_begin", log.attended_begin, steps * log.query_heads, log.attended.size());
@@ -208,10 +208,10 @@ LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& 
 
 }  // namespace
 
-std::span<const GroupId> StreamLog::asked_at(std::int64_t step) const {
-  const auto begin = static_cast<std::size_t>(asked_begin[static_cast<std::size_t>(step)]);
-  const auto end = static_cast<std::size_t>(asked_begin[static_cast<std::size_t>(step) + 1]);
-  return std::span(asked).subspan(begin, end - begin);
+std::span<const GroupId> StreamLog::requested_at(std::int64_t step) const {
+  const auto begin = static_cast<std::size_t>(requested_begin[static_cast<std::size_t>(step)]);
+  const auto end = static_cast<std::size_t>(requested_begin[static_cast<std::size_t>(step) + 1]);
+  return std::span(requested).subspan(begin, end - begin);
 }
 
 void StreamLog::add(const GroupEvent& event) {

@@ -30,11 +30,11 @@ struct StreamLog {
   // are at the prompt's end; the last position is the prompt's last token. Used for co-retrieval
   // counts; empty unless the system sets window_queries.
   std::vector<std::int64_t> window_begin{0};  ///< [positions + 1]
-  std::vector<GroupId> window_asked;
+  std::vector<GroupId> window_requested;
 
   // The groups that each step requested: the union over query heads, ascending.
-  std::vector<std::int64_t> asked_begin{0};  ///< [steps + 1]
-  std::vector<GroupId> asked;
+  std::vector<std::int64_t> requested_begin{0};  ///< [steps + 1]
+  std::vector<GroupId> requested;
 
   // What each row picked: `rows` rows per step, one for each query head or one for all.
   std::int64_t rows = 0;
@@ -55,8 +55,8 @@ struct StreamLog {
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 
-  [[nodiscard]] std::int64_t steps() const { return std::ssize(asked_begin) - 1; }
-  [[nodiscard]] std::span<const GroupId> asked_at(std::int64_t step) const;
+  [[nodiscard]] std::int64_t steps() const { return std::ssize(requested_begin) - 1; }
+  [[nodiscard]] std::span<const GroupId> requested_at(std::int64_t step) const;
   void add(const GroupEvent& event);
   void end_segment() { event_begin.push_back(std::ssize(event_kind)); }
   [[nodiscard]] GroupEvent event(std::int64_t index) const;

@@ -7,7 +7,7 @@ namespace {
 class Fp16 final : public Precision {
  public:
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return {{"fp16", 16, 0}}; }
-  void take(const Entries&, Token, Token, EventSink&) override {}
+  void add_tokens(const Entries&, Token, Token, EventSink&) override {}
   [[nodiscard]] Entries decoded(const Entries& exact) override { return exact; }
 };
 

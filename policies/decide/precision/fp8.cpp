@@ -13,7 +13,7 @@ class Fp8 final : public Precision {
     return {{"fp8", 8, scaled_ ? 64.0 : 0.0}};
   }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink&) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink&) override {
     store_.put(exact, begin, end);
     for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
       for (Token token = begin; token < end; ++token) {

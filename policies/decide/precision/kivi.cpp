@@ -22,7 +22,7 @@ class Kivi final : public Precision {
     return {{"fp16", 16, 0}, {"key_" + name, (bits + 16) / 2, 0}, {name, bits, 0}};
   }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
     store_.put(exact, begin, end);
     const auto key_end = static_cast<Token>(end / residual_ * residual_);
     const auto value_end = static_cast<Token>(std::max<std::int64_t>(end - residual_, 0));

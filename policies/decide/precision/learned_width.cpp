@@ -16,12 +16,12 @@ class LearnedWidth final : public Precision {
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
     std::vector<int> classes;
     for (Token token = begin; token < end; ++token) {
       classes.push_back(controller_.choose(features_.rows[static_cast<std::size_t>(token)]));
     }
-    widths_.take(exact, begin, classes, events);
+    widths_.add_tokens(exact, begin, classes, events);
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return widths_.decoded(exact); }

@@ -33,7 +33,7 @@ class LowRankKeys final : public Precision {
     return {{"value fp16, key rebuilt", 8, 0}, {"fp16", 16, 0}};
   }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
     store_.put(exact, begin, end);
     if (begin == 0) return;  // the prompt is handled in after_prompt
     for (Token token = begin; token < end; ++token) reencode({&token, 1}, events);

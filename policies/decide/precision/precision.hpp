@@ -35,12 +35,12 @@ class Precision {
   /// The formats that this part uses; tokens begin in format 0.
   [[nodiscard]] virtual std::vector<EntryFormat> formats() const = 0;
   /// Tokens [begin, end) of `exact` are new. Emits kReencoded where a token's format changes.
-  virtual void take(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
+  virtual void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
   virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
                         const Entries& /*exact*/) {}
   /// Called once the prompt's tokens are placed. `layer`: the prompt's entries of all KV heads of
-  /// the stream's layer, for data that is stored for the heads jointly. Emits events as take()
-  /// does.
+  /// the stream's layer, for data that is stored for the heads jointly. Emits events as
+  /// add_tokens() does.
   virtual void after_prompt(const Entries& /*layer*/, const Groups& /*groups*/,
                             EventSink& /*events*/) {}
   /// Bytes of DRAM that decoding needs beside the entries themselves.

@@ -17,14 +17,14 @@ class Rule final : public Precision {
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink& events) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
     if (begin == 0) set_thresholds(end);
     std::vector<int> classes;
     for (Token token = begin; token < end; ++token) {
       const auto above = std::upper_bound(thresholds_.begin(), thresholds_.end(), entropy(token));
       classes.push_back(static_cast<int>(above - thresholds_.begin()));
     }
-    widths_.take(exact, begin, classes, events);
+    widths_.add_tokens(exact, begin, classes, events);
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return widths_.decoded(exact); }

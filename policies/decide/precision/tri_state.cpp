@@ -14,7 +14,7 @@ class TriState final : public Precision {
     return {{"fp16", 16, 0}, {"fp8", 8, 64}};
   }
 
-  void take(const Entries& exact, Token begin, Token end, EventSink&) override {
+  void add_tokens(const Entries& exact, Token begin, Token end, EventSink&) override {
     store_.put(exact, begin, end);
   }
 

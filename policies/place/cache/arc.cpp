@@ -84,7 +84,7 @@ class Arc final : public BoundedCache {
 
 const Registered<Cache> kArc({
     .name = "arc",
-    .help = "balances what was asked for once against what was asked for often, by their ghosts",
+    .help = "balances what was requested once against what was requested often, by their ghosts",
     .source = "Megiddo and Modha, FAST 2003; libCacheSim ARC",
     .parameters = capacity_and(),
     .make = make_cache<Arc>,

@@ -58,11 +58,11 @@ class Belady final : public BoundedCache {
 
 const Registered<Cache> kBelady({
     .name = "belady",
-    .help = "an oracle: evicts what is asked for again last, and does not keep what comes later",
+    .help = "an oracle: evicts what is requested again last, and does not keep what comes later",
     .source = "Belady, IBM Systems Journal 5(2), 1966; libCacheSim Belady with always_keep",
     .parameters = capacity_and({flag_parameter(
         "always_keep", false,
-        "keep each newcomer, even one that is asked for again later than the rest")}),
+        "keep each newcomer, even one that is requested again later than the rest")}),
     .make = make_cache<Belady>,
 });
 

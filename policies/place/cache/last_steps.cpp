@@ -49,7 +49,7 @@ class LastSteps final : public Cache {
 
 const Registered<Cache> kLastSteps({
     .name = "last_steps",
-    .help = "keeps the groups that the last steps asked for, however many",
+    .help = "keeps the groups that the last steps requested, however many",
     .source = "ClusterKV IV-C",
     .parameters = {integer_parameter("steps", "steps", 1, {1, 1e6},
                                      "R: how many steps back a group may last be asked for")},

@@ -27,7 +27,7 @@ class Lfu final : public BoundedCache {
 
 const Registered<Cache> kLfu({
     .name = "lfu",
-    .help = "evicts what was asked for least often since it came in; the oldest of equals",
+    .help = "evicts what was requested least often since it came in; the oldest of equals",
     .source = "libCacheSim LFU",
     .parameters = capacity_and(),
     .make = make_cache<Lfu>,

@@ -47,7 +47,7 @@ class Sieve final : public BoundedCache {
 
 const Registered<Cache> kSieve({
     .name = "sieve",
-    .help = "a FIFO queue with a hand that passes over what was asked for since",
+    .help = "a FIFO queue with a hand that passes over what was requested since",
     .source = "Zhang et al., NSDI 2024; libCacheSim Sieve",
     .parameters = capacity_and(),
     .make = make_cache<Sieve>,

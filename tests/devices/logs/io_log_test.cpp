@@ -165,19 +165,20 @@ TEST_F(IoLogTest, AScheduleWrittenForFioComesBack) {
     const ScheduleMeasurement times = time_schedule(schedule, device);
     const IoLog log = read(fio_log(schedule, times, "/dev/x"));
     ASSERT_EQ(log.requests.size(), schedule.commands().size());
-    const std::int64_t first_us = times.requests.front().asked_ns / 1000;
+    const std::int64_t first_us = times.requests.front().requested_ns / 1000;
     for (std::size_t i = 0; i < log.requests.size(); ++i) {
       const IoCommand& command = schedule.commands()[i];
-      expect_request(log.requests[i], (times.requests[i].asked_ns / 1000 - first_us) * 1000,
+      expect_request(log.requests[i], (times.requests[i].requested_ns / 1000 - first_us) * 1000,
                      {command.offset, command.bytes}, command.write);
     }
     const Schedule back = to_schedule(log, schedule.limits(), "back");
     EXPECT_EQ(back.commands().size(), schedule.commands().size());
     // The last command is asked for at the same time, within the microsecond of the format.
     const ScheduleMeasurement again = time_schedule(back, device);
-    EXPECT_NEAR(static_cast<double>(again.requests.back().asked_ns - again.requests[0].asked_ns),
-                static_cast<double>(times.requests.back().asked_ns - times.requests[0].asked_ns),
-                1000);
+    EXPECT_NEAR(
+        static_cast<double>(again.requests.back().requested_ns - again.requests[0].requested_ns),
+        static_cast<double>(times.requests.back().requested_ns - times.requests[0].requested_ns),
+        1000);
   }
   const Schedule schedule = test::random_schedule({}, 1);
   const ScheduleMeasurement times = time_schedule(schedule, device);

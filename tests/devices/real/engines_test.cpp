@@ -136,17 +136,17 @@ TEST_F(EnginesTest, AskForEachIndexOnceAndStopAtTheEndOfTheSource) {
     constexpr std::uint64_t kRequests = 100;
     const AlignedBuffer memory(kRequests * block_, target.alignment().memory_bytes);
     const auto engine = make(name, target, memory);
-    std::atomic<std::uint64_t> asked{0};
+    std::atomic<std::uint64_t> requested{0};
     const IoReport report = engine->run(
         [&](std::uint64_t index) -> std::optional<IoRequest> {
-          ++asked;
+          ++requested;
           if (index >= kRequests) return std::nullopt;
           return IoRequest{{index * block_, block_, false}, index * block_};
         },
         depth_of(name));
     EXPECT_EQ(report.completions.size(), kRequests);
-    EXPECT_GE(asked, kRequests + 1);
-    EXPECT_LE(asked, kRequests + depth_of(name));
+    EXPECT_GE(requested, kRequests + 1);
+    EXPECT_LE(requested, kRequests + depth_of(name));
   }
 }
 

@@ -217,7 +217,7 @@ TEST_F(ProbeTest, AFailureKeepsThePointsBeforeIt) {
   const BlockTarget target = BlockTarget::open(path_);
   SteppingEngine counting;
   ProbeGrid grid = small_grid();
-  grid.seconds = 0;  // the least number of requests a point
+  grid.seconds = 0;  // the least number of requests per point
   (void)run(target, counting, grid);
   SteppingEngine engine;
   engine.fail_at = counting.total - 3 * (4 + 2) - 2;  // before the bursts

@@ -16,13 +16,13 @@ TEST(ReplayParts, AddUpToTheMeasurement) {
     ScheduleMeasurement measured;
     measured.requests.resize(200);
     ScheduleMeasurement received;
-    std::size_t asked = 0;
+    std::size_t requested = 0;
     EXPECT_FALSE(parts.take());
-    for (std::int64_t step = 1; asked < measured.requests.size(); ++step) {
-      for (std::uint64_t i = random.below(10); i > 0 && asked < measured.requests.size(); --i) {
-        measured.requests[asked++].asked_ns = step;
+    for (std::int64_t step = 1; requested < measured.requests.size(); ++step) {
+      for (std::uint64_t i = random.below(10); i > 0 && requested < measured.requests.size(); --i) {
+        measured.requests[requested++].requested_ns = step;
       }
-      for (std::size_t i = 0; i < asked; ++i) {
+      for (std::size_t i = 0; i < requested; ++i) {
         if (!measured.requests[i].completed() && random.below(3) == 0) {
           measured.requests[i].completed_ns = 2 * step;
         }
@@ -33,8 +33,9 @@ TEST(ReplayParts, AddUpToTheMeasurement) {
       add_part(*parts.take(), "test", received);
       EXPECT_FALSE(parts.take());
       EXPECT_EQ(received.steps, measured.steps);
-      ASSERT_EQ(received.requests.size(), asked);
-      for (std::size_t i = 0; i < asked; ++i) EXPECT_EQ(received.requests[i], measured.requests[i]);
+      ASSERT_EQ(received.requests.size(), requested);
+      for (std::size_t i = 0; i < requested; ++i)
+        EXPECT_EQ(received.requests[i], measured.requests[i]);
     }
   }
 }

@@ -85,7 +85,7 @@ TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
       ASSERT_EQ(result.steps.size(), schedule.steps());
       ASSERT_EQ(result.requests.size(), schedule.commands().size());
       for (const RequestTimes& request : result.requests) {
-        EXPECT_GE(request.asked_ns, 0);
+        EXPECT_GE(request.requested_ns, 0);
         EXPECT_GE(request.latency_ns(), 0);
       }
     }
@@ -116,7 +116,7 @@ TEST(RunSchedule, NothingIsDoneBeforeWhatItWaitsFor) {
       const std::size_t end = schedule.first_command(value + 1);
       for (std::size_t i = schedule.first_command(value); i < end; ++i) {
         if (kind == Schedule::Kind::kSubmit) {
-          EXPECT_GE(result.requests[i].asked_ns, floor_ns);
+          EXPECT_GE(result.requests[i].requested_ns, floor_ns);
         } else {
           floor_ns = std::max(floor_ns, result.requests[i].completed_ns);
         }

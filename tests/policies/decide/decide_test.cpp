@@ -141,7 +141,7 @@ TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
 
 TEST_F(DecideTest, ADamagedLogIsRefused) {
   AccessLog log = decide(trace(), std::vector{clusters_}, {.max_steps = 3})[0];
-  log.layers[0].streams[1].asked_begin[2] = 1000000;
+  log.layers[0].streams[1].requested_begin[2] = 1000000;
   (void)bytes(log);
   try {
     (void)read_access_log(path("log.access.h5"));

@@ -109,14 +109,14 @@ TEST(LayerPolicy, TheLogExplainsEveryAttendedToken) {
         ASSERT_EQ(groups.grouped_tokens() + std::ssize(groups.buffered()), own);
         ASSERT_EQ(stream.buffered_tokens[static_cast<std::size_t>(step)],
                   std::ssize(groups.buffered()));
-        std::set<GroupId> asked;
+        std::set<GroupId> requested;
         for (std::int64_t head = 0; head < stream.query_heads; ++head) {
           const std::int64_t row = step * stream.rows + (stream.rows == 1 ? 0 : head);
           std::set<Token> expected(groups.buffered().begin(), groups.buffered().end());
           const std::int64_t end = stream.pick_begin[static_cast<std::size_t>(row) + 1];
           for (std::int64_t p = stream.pick_begin[static_cast<std::size_t>(row)]; p < end; ++p) {
             const GroupId group = stream.picked[static_cast<std::size_t>(p)];
-            asked.insert(group);
+            requested.insert(group);
             const std::vector<Token>& members = groups.members(group);
             const auto count = p + 1 == end ? stream.last_tokens[static_cast<std::size_t>(row)]
                                             : static_cast<std::int32_t>(members.size());
@@ -131,9 +131,9 @@ TEST(LayerPolicy, TheLogExplainsEveryAttendedToken) {
           ASSERT_EQ(stream.attended_count[at], std::ssize(attended));
           selective_steps += std::ssize(attended) < own + 1 ? 1 : 0;
         }
-        const auto got = stream.asked_at(step);
+        const auto got = stream.requested_at(step);
         ASSERT_EQ(std::vector<GroupId>(got.begin(), got.end()),
-                  std::vector<GroupId>(asked.begin(), asked.end()));
+                  std::vector<GroupId>(requested.begin(), requested.end()));
       }
     }
     // A part that did nothing would attend to everything.
@@ -204,7 +204,7 @@ TEST(LayerPolicy, ADenseLayerStaysInMemoryAndIsExact) {
   });
   EXPECT_TRUE(log.full_attention);
   for (const StreamLog& stream : log.streams) {
-    EXPECT_TRUE(stream.asked.empty());
+    EXPECT_TRUE(stream.requested.empty());
     EXPECT_THAT(stream.event_kind, Each(EventKind::kBuffered));
     EXPECT_THAT(stream.buffered_tokens, ElementsAre(40, 41, 42, 43, 44, 45));
   }
@@ -263,7 +263,7 @@ TEST(LayerPolicy, LookAheadQueriesChooseAndTrueQueriesAttend) {
   const DecideSpec spec =
       DecideSpec::parse(ConfigNode::parse(kTokens, "test.json").with("stream.query", "look_ahead"));
   LayerPolicy policy(spec, layer.shape, {.seed = 1, .record_tokens = true});
-  policy.take_prompt(layer.entries(50), {layer.query_tensor().first_tokens(50), 0});
+  policy.add_prompt(layer.entries(50), {layer.query_tensor().first_tokens(50), 0});
   const std::vector<float> truth = layer.query(50);
   const std::vector<float> guess = layer.query(7);
   const auto attention = policy.attend(layer.entries(51), truth, guess);

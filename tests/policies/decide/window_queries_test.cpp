@@ -33,19 +33,19 @@ TEST(WindowQueries, LogWhatTheFirstStepWouldSelectForThem) {
   for (const std::string heads : {"kv_head", "layer"}) {
     for (std::int64_t back = 0; back < 6; ++back) {
       LayerPolicy policy(spec_of("6", heads), layer.shape, {.seed = 1});
-      policy.take_prompt(layer.entries(kPrompt), window);
+      policy.add_prompt(layer.entries(kPrompt), window);
       const std::vector<float> queries = queries_at(layer, kPrompt - 1 - back);
       (void)policy.attend(layer.entries(kPrompt + 1), queries, {});
-      policy.take(layer.entries(kPrompt + 1));
+      policy.add_token(layer.entries(kPrompt + 1));
       const LayerLog log = std::move(policy).finish();
       for (const StreamLog& stream : log.streams) {
         ASSERT_EQ(stream.window_begin.size(), 7u);
-        const auto begin = stream.window_asked.begin();
+        const auto begin = stream.window_requested.begin();
         const std::vector<GroupId> logged(
             begin + stream.window_begin[static_cast<std::size_t>(5 - back)],
             begin + stream.window_begin[static_cast<std::size_t>(6 - back)]);
-        const auto asked = stream.asked_at(0);
-        EXPECT_EQ(logged, std::vector<GroupId>(asked.begin(), asked.end()));
+        const auto requested = stream.requested_at(0);
+        EXPECT_EQ(logged, std::vector<GroupId>(requested.begin(), requested.end()));
         EXPECT_GE(logged.size(), 3u);
       }
     }
@@ -58,7 +58,7 @@ TEST(WindowQueries, ChangeNothingElse) {
   const LayerLog without = replay_layer(layer, spec_of("0", "kv_head"));
   ASSERT_EQ(with.streams.size(), without.streams.size());
   for (std::size_t s = 0; s < with.streams.size(); ++s) {
-    EXPECT_EQ(with.streams[s].asked, without.streams[s].asked);
+    EXPECT_EQ(with.streams[s].requested, without.streams[s].requested);
     EXPECT_EQ(with.streams[s].event_tokens, without.streams[s].event_tokens);
     EXPECT_EQ(with.streams[s].window_begin.size(), 51u) << "no more than were recorded";
     EXPECT_EQ(without.streams[s].window_begin, std::vector<std::int64_t>{0});

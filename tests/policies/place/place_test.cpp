@@ -171,7 +171,7 @@ TEST(Place, ALayoutIsToldWhatThePromptsLastQueriesSelect) {
   std::vector<StreamLog> streams;
   streams.push_back(
       StreamBuilder().create({0}).create({1}).create({2}).create({3}).ask({0, 3}).log());
-  streams.back().window_asked = {0, 3, 0, 3, 1, 2};
+  streams.back().window_requested = {0, 3, 0, 3, 1, 2};
   streams.back().window_begin = {0, 2, 4, 6};
   const AccessLog log = make_log(std::move(streams), 1, 1, 4, 4);
   const auto reads_of = [&](const std::string& layout) {
@@ -336,16 +336,16 @@ TEST_P(EachPlace, ConservesBytesWhateverHappens) {
     std::int64_t hit_bytes = 0;
     for (std::int64_t step = 0; step < log.steps; ++step) {
       const auto at = static_cast<std::size_t>(step);
-      std::int64_t asked = 0;
+      std::int64_t requested = 0;
       for (std::size_t s = 0; s < count; ++s) {
-        for (const GroupId group : stream_of(s).asked_at(step)) {
+        for (const GroupId group : stream_of(s).requested_at(step)) {
           for (const Token token : state[s].members[group]) {
             const auto format = static_cast<std::size_t>(state[s].format[token]);
-            asked += log.formats[format].entry_bytes(joint ? 5 : 1, 8);
+            requested += log.formats[format].entry_bytes(joint ? 5 : 1, 8);
           }
         }
       }
-      EXPECT_GE(plan.accounting.requested_bytes[at], asked);  // and the loads
+      EXPECT_GE(plan.accounting.requested_bytes[at], requested);  // and the loads
       EXPECT_EQ(plan.accounting.requested_bytes[at],
                 plan.accounting.hit_bytes[at] + plan.accounting.missed_bytes[at]);
       EXPECT_LE(plan.accounting.hit_bytes[at], plan.accounting.requested_bytes[at]);
@@ -408,13 +408,13 @@ StreamLog unit_groups(Random& random, std::int64_t groups, std::int64_t steps) {
   for (Token token = 0; token < groups; ++token) builder.create({token});
   std::vector<bool> before(static_cast<std::size_t>(groups), false);
   for (std::int64_t step = 0; step < steps; ++step) {
-    std::vector<GroupId> asked;
+    std::vector<GroupId> requested;
     for (GroupId group = 0; group < groups; ++group) {
       const auto at = static_cast<std::size_t>(group);
       before[at] = random.below(10) < (before[at] ? 6U : 2U);
-      if (before[at]) asked.push_back(group);
+      if (before[at]) requested.push_back(group);
     }
-    builder.ask(asked);
+    builder.ask(requested);
   }
   return builder.log();
 }

@@ -154,7 +154,7 @@ class AccessLog(File):
                         f"allowed: {LOG}")
 
     def selections(self, layer: int) -> pandas.DataFrame:
-        """One row a step and query head of the layer: `groups` (those that its row picked, best
+        """One row per step and query head of the layer: `groups` (those that its row picked, best
         first) and `attended_tokens` (how many, its own included)."""
         rows = []
         for stream in self.streams(layer):
@@ -167,7 +167,7 @@ class AccessLog(File):
         return frame.sort_values(["step", "query_head"], ignore_index=True)
 
     def quality(self, layer: int) -> pandas.DataFrame:
-        """One row a step and query head: recall, attention_mass and best_attention_mass from 0 to
+        """One row per step and query head: recall, attention_mass and best_attention_mass from 0 to
         1, output_error from 0 (docs/metrics.md)."""
         folder = self._layer(layer, self.layers)
         step, head = numpy.indices((self.steps, self.query_heads))

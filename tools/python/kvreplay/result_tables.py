@@ -29,19 +29,19 @@ def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:
 
 
 def results(folder: PathLike) -> pandas.DataFrame:
-    """results.csv of a `kvreplay run` or `sweep`: one row a cell. docs/metrics.md defines the
+    """results.csv of a `kvreplay run` or `sweep`: one row per cell. docs/metrics.md defines the
     columns. Names end in the unit (_ms, _bytes, _per_s); shares are 0 to 1; empty fields NaN."""
     return _table(folder, "results.csv", "`kvreplay run` or `kvreplay sweep`")
 
 
 def quality(folder: PathLike) -> pandas.DataFrame:
-    """quality.csv of a `kvreplay run` or `sweep`: one row a trace, system and recorded layer, means
+    """quality.csv of a `kvreplay run` or `sweep`: one row per trace, system and recorded layer, means
     over steps and query heads."""
     return _table(folder, "quality.csv", "`kvreplay run` or `kvreplay sweep`")
 
 
 def closed_loop(folder: PathLike) -> pandas.DataFrame:
-    """closed_loop.csv of a `kvreplay evaluate`: one row a system and budget."""
+    """closed_loop.csv of a `kvreplay evaluate`: one row per system and budget."""
     return _table(folder, "closed_loop.csv", "`kvreplay evaluate`")
 
 

@@ -22,8 +22,8 @@ std::vector<EntryFormat> TokenWidths::formats() const {
   return formats;
 }
 
-void TokenWidths::take(const Entries& exact, Token begin, std::span<const int> classes,
-                       EventSink& events) {
+void TokenWidths::add_tokens(const Entries& exact, Token begin, std::span<const int> classes,
+                             EventSink& events) {
   store_.put(exact, begin, begin + static_cast<Token>(classes.size()));
   std::vector<Token> tokens;
   for (int c = 0; c < kFullWidth; ++c) {

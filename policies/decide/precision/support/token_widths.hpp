@@ -26,7 +26,8 @@ class TokenWidths {
   /// Half precision comes first: a token has it until it is taken.
   [[nodiscard]] std::vector<EntryFormat> formats() const;
   /// classes[i] is the width class of token begin + i.
-  void take(const Entries& exact, Token begin, std::span<const int> classes, EventSink& events);
+  void add_tokens(const Entries& exact, Token begin, std::span<const int> classes,
+                  EventSink& events);
   [[nodiscard]] Entries decoded(const Entries& exact) { return store_.decoded(exact); }
 
  private:

@@ -98,7 +98,7 @@ class Reference {
   Reference(double quantile, std::int64_t max_buffered, bool delayed)
       : quantile_(quantile), max_buffered_(max_buffered), delayed_(delayed) {}
 
-  void take_prompt(const Entries& entries, const Groups& groups) {
+  void add_prompt(const Entries& entries, const Groups& groups) {
     std::vector<double> variances;
     for (GroupId group = 0; group < groups.count(); ++group) {
       variances.push_back(variance_of(entries, groups.members(group)));
@@ -113,8 +113,8 @@ class Reference {
   struct Actions {
     std::vector<GroupId> appended, buffered, loaded, split;
   };
-  Actions take(const Entries& entries, Token token, const std::set<GroupId>& selected,
-               const Groups& groups) {
+  Actions add_token(const Entries& entries, Token token, const std::set<GroupId>& selected,
+                    const Groups& groups) {
     Actions actions;
     GroupId nearest = 0;
     std::vector<double> distances;
@@ -189,8 +189,8 @@ TEST(Adaptive, DoesWhatTheReferenceDoes) {
                shape);
       Reference reference(0.6, 4, delayed);
       Recorder events;
-      grouping->take_prompt(entries(96), 0, 96, events.groups, events);
-      reference.take_prompt(entries(96), events.groups);
+      grouping->add_prompt(entries(96), 0, 96, events.groups, events);
+      reference.add_prompt(entries(96), events.groups);
       Random random(5);
       std::size_t splits = 0, buffered = 0, loads = 0, appends = 0;
       for (Token token = 96; token < 256; ++token) {
@@ -198,11 +198,12 @@ TEST(Adaptive, DoesWhatTheReferenceDoes) {
         for (GroupId group = 0; group < events.groups.count(); ++group) {
           if (random.below(12) == 0) selected.insert(group);
         }
-        const auto expected = reference.take(entries(token + 1), token, selected, events.groups);
+        const auto expected =
+            reference.add_token(entries(token + 1), token, selected, events.groups);
         events.clear();
-        grouping->take(entries(token + 1), token,
-                       std::vector<GroupId>(selected.begin(), selected.end()), events.groups,
-                       events);
+        grouping->add_token(entries(token + 1), token,
+                            std::vector<GroupId>(selected.begin(), selected.end()), events.groups,
+                            events);
         ASSERT_EQ(groups_of(events, EventKind::kAppended), expected.appended) << token;
         ASSERT_EQ(groups_of(events, EventKind::kBuffered), expected.buffered) << token;
         ASSERT_EQ(groups_of(events, EventKind::kLoaded), expected.loaded) << token;
@@ -230,7 +231,7 @@ TEST(Adaptive, ASplitIsALocalTwoMeansAndTheLargerHalfKeepsItsNumber) {
                                  "max_iterations": 500})",
                              shape);
   Recorder events;
-  grouping->take_prompt(layer.entries(60), 0, 60, events.groups, events);
+  grouping->add_prompt(layer.entries(60), 0, 60, events.groups, events);
   int splits = 0;
   for (Token token = 60; token < 120; ++token) {
     std::vector<std::vector<Token>> before;
@@ -241,7 +242,7 @@ TEST(Adaptive, ASplitIsALocalTwoMeansAndTheLargerHalfKeepsItsNumber) {
     }
     events.clear();
     const Entries entries = layer.entries(token + 1);
-    grouping->take(entries, token, all, events.groups, events);
+    grouping->add_token(entries, token, all, events.groups, events);
     EXPECT_THAT(events.groups.buffered(), IsEmpty()) << "all clusters are in memory";
     for (const GroupId group : groups_of(events, EventKind::kSplit)) {
       ++splits;
@@ -272,7 +273,7 @@ TEST(Adaptive, FollowsWhatRetentionTakesAway) {
                                  "max_buffered_tokens": 8})",
                              layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(40), 0, 40, events.groups, events);
+  grouping->add_prompt(layer.entries(40), 0, 40, events.groups, events);
   Random random(8);
   std::int64_t evicted = 0;
   for (Token token = 40; token < 100; ++token) {
@@ -280,7 +281,7 @@ TEST(Adaptive, FollowsWhatRetentionTakesAway) {
     for (GroupId group = 0; group < events.groups.count(); ++group) {
       if (events.groups.live(group) && random.below(6) == 0) selected.push_back(group);
     }
-    grouping->take(layer.entries(token + 1), token, selected, events.groups, events);
+    grouping->add_token(layer.entries(token + 1), token, selected, events.groups, events);
     for (Token old = 0; old < token; ++old) {
       const Groups::Where where = events.groups.where(old);
       if (where == Groups::Where::kEvicted || random.below(40) != 0) continue;
@@ -299,10 +300,10 @@ TEST(Adaptive, WithoutAPromptTheFirstTokenMakesACluster) {
   const RandomLayer layer(4, 4);
   const auto grouping = make(R"({"part": "adaptive"})", layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(4), 4, 4, events.groups, events);
+  grouping->add_prompt(layer.entries(4), 4, 4, events.groups, events);
   EXPECT_EQ(events.groups.count(), 0);
   for (Token token = 4; token < 8; ++token) {
-    grouping->take(layer.entries(token + 1), token, {}, events.groups, events);
+    grouping->add_token(layer.entries(token + 1), token, {}, events.groups, events);
   }
   EXPECT_THAT(events.groups.members(0), ElementsAre(4, 5, 6, 7));
 }
@@ -313,12 +314,12 @@ TEST(Global, EveryPeriodAllKeysAreClusteredAnew) {
       R"({"part": "global", "tokens_per_cluster": 6, "period_tokens": 8, "max_iterations": 500})",
       layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(60), 0, 60, events.groups, events);
+  grouping->add_prompt(layer.entries(60), 0, 60, events.groups, events);
   for (Token token = 60; token < 80; ++token) {
     const std::int64_t live = events.groups.live_groups();
     events.clear();
     const Entries entries = layer.entries(token + 1);
-    grouping->take(entries, token, {}, events.groups, events);
+    grouping->add_token(entries, token, {}, events.groups, events);
     EXPECT_EQ(events.groups.grouped_tokens(), token + 1);
     if ((token + 1 - 60) % 8 != 0) {
       EXPECT_THAT(events.kinds, ElementsAre(EventKind::kAppended));

@@ -24,9 +24,11 @@ class ChunksDriver final : public EventSink {
                       .make({layer.joint_stream(), 1})) {}
 
   void prompt(Token begin, Token end) {
-    grouping_->take_prompt(layer_.entries(layer_.shape.prompt_tokens), begin, end, groups, *this);
+    grouping_->add_prompt(layer_.entries(layer_.shape.prompt_tokens), begin, end, groups, *this);
   }
-  void step(Token token) { grouping_->take(layer_.entries(token + 1), token, {}, groups, *this); }
+  void step(Token token) {
+    grouping_->add_token(layer_.entries(token + 1), token, {}, groups, *this);
+  }
   void on_event(const GroupEvent& event) override { groups.on_event(event); }
 
   Groups groups;

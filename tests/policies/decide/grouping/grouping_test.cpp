@@ -54,11 +54,11 @@ TEST(Grouping, EveryTokenIsPlacedAndNoneTwice) {
         const auto entries = [&](std::int64_t end) {
           return layer.entries(end).select_heads(0, shape.kv_heads);
         };
-        grouping->take_prompt(entries(61), begin, 61, events.groups, events);
+        grouping->add_prompt(entries(61), begin, 61, events.groups, events);
         ASSERT_EQ(events.groups.grouped_tokens() + std::ssize(events.groups.buffered()),
                   61 - begin);
         for (Token token = 61; token < 86; ++token) {
-          grouping->take(entries(token + 1), token, {}, events.groups, events);
+          grouping->add_token(entries(token + 1), token, {}, events.groups, events);
           ASSERT_EQ(events.groups.grouped_tokens() + std::ssize(events.groups.buffered()),
                     token + 1 - begin)
               << json;
@@ -73,12 +73,12 @@ TEST(Grouping, PagesAreCreatedWholeAndSealed) {
   const RandomLayer layer(10, 8);
   const auto grouping = make(kParts[2], layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(10), 1, 10, events.groups, events);
+  grouping->add_prompt(layer.entries(10), 1, 10, events.groups, events);
   EXPECT_EQ(events.groups.count(), 2);
   EXPECT_THAT(events.groups.members(1), ElementsAre(5, 6, 7, 8));
   EXPECT_THAT(events.groups.buffered(), ElementsAre(9));
   for (Token token = 10; token < 13; ++token) {
-    grouping->take(layer.entries(token + 1), token, {}, events.groups, events);
+    grouping->add_token(layer.entries(token + 1), token, {}, events.groups, events);
   }
   EXPECT_THAT(events.groups.members(2), ElementsAre(9, 10, 11, 12));
   EXPECT_THAT(events.groups.buffered(), IsEmpty());
@@ -91,10 +91,10 @@ TEST(Grouping, APageLeavesOutWhatWasEvictedWhileItWaited) {
   const RandomLayer layer(4, 8);
   const auto grouping = make(kParts[2], layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(4), 1, 4, events.groups, events);
+  grouping->add_prompt(layer.entries(4), 1, 4, events.groups, events);
   const std::vector<Token> gone{2};
   events.on_event({EventKind::kEvicted, kNoGroup, kNoGroup, gone});
-  grouping->take(layer.entries(5), 4, {}, events.groups, events);
+  grouping->add_token(layer.entries(5), 4, {}, events.groups, events);
   EXPECT_THAT(events.groups.members(0), ElementsAre(1, 3, 4));
 }
 
@@ -102,8 +102,8 @@ TEST(Grouping, TheWholeGroupGrowsByOne) {
   const RandomLayer layer(5, 2);
   const auto grouping = make(kParts[0], layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(5), 0, 5, events.groups, events);
-  grouping->take(layer.entries(6), 5, {}, events.groups, events);
+  grouping->add_prompt(layer.entries(5), 0, 5, events.groups, events);
+  grouping->add_token(layer.entries(6), 5, {}, events.groups, events);
   EXPECT_EQ(events.groups.count(), 1);
   EXPECT_THAT(events.groups.members(0), ElementsAre(0, 1, 2, 3, 4, 5));
 }
@@ -143,7 +143,7 @@ TEST(Grouping, KMeansReachesAFixedPointOverJointKeys) {
            layer.joint_stream());
   Recorder events;
   const Entries entries = layer.entries(120);
-  grouping->take_prompt(entries, 4, 120, events.groups, events);
+  grouping->add_prompt(entries, 4, 120, events.groups, events);
   ASSERT_GT(events.groups.count(), 6);
   std::vector<std::vector<double>> means;
   for (GroupId group = 0; group < events.groups.count(); ++group) {
@@ -164,13 +164,13 @@ TEST(Grouping, TheStaticUpdateJoinsTheNearestPromptCluster) {
                "update": "static"})",
            layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(120), 0, 120, events.groups, events);
+  grouping->add_prompt(layer.entries(120), 0, 120, events.groups, events);
   std::vector<std::vector<double>> means;
   for (GroupId group = 0; group < events.groups.count(); ++group) {
     means.push_back(mean_key(layer.entries(120), events.groups.members(group)));
   }
   for (Token token = 120; token < 150; ++token) {
-    grouping->take(layer.entries(token + 1), token, {}, events.groups, events);
+    grouping->add_token(layer.entries(token + 1), token, {}, events.groups, events);
     const std::vector<double> key = joint_key(layer.entries(token + 1), token);
     const double own =
         distance(key, means[static_cast<std::size_t>(events.groups.group_of(token))]);
@@ -183,11 +183,11 @@ TEST(Grouping, TheLocalUpdateClustersEachWindowByItself) {
   const RandomLayer layer(80, 13);
   const auto grouping = make(kParts[4], layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(80), 0, 80, events.groups, events);
+  grouping->add_prompt(layer.entries(80), 0, 80, events.groups, events);
   const GroupId of_prompt = events.groups.count();
   EXPECT_LE(of_prompt, 10);
   for (Token token = 80; token < 93; ++token) {
-    grouping->take(layer.entries(token + 1), token, {}, events.groups, events);
+    grouping->add_token(layer.entries(token + 1), token, {}, events.groups, events);
     EXPECT_EQ(std::ssize(events.groups.buffered()), (token + 1 - 80) % 6);
   }
   EXPECT_LE(events.groups.count(), of_prompt + 4);
@@ -203,7 +203,7 @@ TEST(Grouping, TheClusterCountFollowsThePrompt) {
   const auto grouping =
       make(R"({"part": "k_means", "tokens_per_cluster": 1000000})", layer.joint_stream());
   Recorder events;
-  grouping->take_prompt(layer.entries(61), 0, 61, events.groups, events);
+  grouping->add_prompt(layer.entries(61), 0, 61, events.groups, events);
   EXPECT_EQ(events.groups.count(), 1);
   EXPECT_EQ(events.groups.members(0).size(), 61u);
 }

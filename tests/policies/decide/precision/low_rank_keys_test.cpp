@@ -59,12 +59,12 @@ class LowRankDriver final : public EventSink {
     for (Token token = 0; token < kPrompt; ++token) {
       (token >= 4 && token < 36 ? grouped : rest).push_back(token);
     }
-    precision_->take(own(kPrompt), 0, kPrompt, *this);
+    precision_->add_tokens(own(kPrompt), 0, kPrompt, *this);
     groups_.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, rest});
     groups_.on_event({EventKind::kCreated, 0, kNoGroup, grouped});
     precision_->after_prompt(layer.entries(kPrompt), groups_, *this);
     for (Token token = kPrompt; token < kPrompt + 3; ++token) {
-      precision_->take(own(token + 1), token, token + 1, *this);
+      precision_->add_tokens(own(token + 1), token, token + 1, *this);
     }
   }
 

@@ -23,12 +23,12 @@ class PrecisionDriver final : public EventSink {
 
   void prompt() {
     taken_ = layer_.shape.prompt_tokens;
-    precision_->take(layer_.entries(taken_), 0, static_cast<Token>(taken_), *this);
+    precision_->add_tokens(layer_.entries(taken_), 0, static_cast<Token>(taken_), *this);
   }
   void step() {
     ++taken_;
-    precision_->take(layer_.entries(taken_), static_cast<Token>(taken_ - 1),
-                     static_cast<Token>(taken_), *this);
+    precision_->add_tokens(layer_.entries(taken_), static_cast<Token>(taken_ - 1),
+                           static_cast<Token>(taken_), *this);
   }
   void reencode(const std::vector<Token>& tokens, std::int32_t format) {
     precision_->on_event({EventKind::kReencoded, kNoGroup, format, tokens}, groups_,

@@ -29,7 +29,7 @@ TEST(ProductQuantisation, ACentroidForEachKeyIsExact) {
   const RandomLayer layer(40, 8);
   ScoredGroups scored(
       R"({"part": "product_quantisation", "code_bits": 6, "heads": "per_query_head"})", layer);
-  scored.take_prompt();
+  scored.add_prompt();
   scored.create_varied();
   const Scores scores = scored.score();
   ASSERT_EQ(scores.rows, 6);
@@ -54,7 +54,7 @@ TEST(ProductQuantisation, MatchesItsFormula) {
   constexpr std::int64_t kCentroids = 4;
   ScoredGroups scored(
       R"({"part": "product_quantisation", "code_bits": 2, "heads": "per_query_head"})", layer);
-  scored.take_prompt();
+  scored.add_prompt();
   for (Token token = 0; token < 40; ++token) scored.create(token, token + 1);
   const Scores scores = scored.score();
   const std::vector<float> query = layer.query(40);

@@ -133,7 +133,7 @@ TEST_F(ProjectedKeysTest, PartialTakesTheColumnsThatThePromptsQueriesUse) {
   const HeadAdapters adapters("head_skew");
   ScoredGroups scored(R"({"part": "partial", "skew": "adapter", "ratio": 0.26})", layer_,
                       &adapters);
-  scored.take_prompt();
+  scored.add_prompt();
   scored.create_varied();
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
@@ -153,7 +153,7 @@ TEST_F(ProjectedKeysTest, PartialMayAddTheColumnsOfTheKeys) {
   ScoredGroups scored(
       R"({"part": "partial", "skew": "adapter", "ratio": 0.2, "columns_of": "queries_and_keys"})",
       layer_, &adapters);
-  scored.take_prompt();
+  scored.add_prompt();
   scored.create_varied();
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
@@ -177,7 +177,7 @@ TEST_F(ProjectedKeysTest, PartialMayAddTheColumnsOfTheKeys) {
 
 TEST_F(ProjectedKeysTest, ASkewOfThePromptIsARotation) {
   ScoredGroups all(R"({"part": "partial", "ratio": 1})", layer_);
-  all.take_prompt();
+  all.add_prompt();
   all.create_varied();
   expect_scores(all.score(), all.groups,
                 [&](std::int64_t head, Token token) { return layer_.logit(head, 40, token); });
@@ -197,7 +197,7 @@ TEST_F(ProjectedKeysTest, ASkewOfThePromptFindsTheDimensionsThatQueriesLieIn) {
     }
   }
   ScoredGroups scored(R"({"part": "partial", "ratio": 0.125})", flat);
-  scored.take_prompt();
+  scored.add_prompt();
   scored.create_varied();
   const Scores scores = scored.score();
   for (GroupId group = 0; group < scored.groups.count(); ++group) {

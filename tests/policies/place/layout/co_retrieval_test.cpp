@@ -79,11 +79,11 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
   for (int trial = 0; trial < 50; ++trial) {
     Window window;
     for (int query = 0; query < 12; ++query) {
-      std::vector<GroupId> asked;
+      std::vector<GroupId> requested;
       for (GroupId group = 0; group < 11; ++group) {
-        if (random.below(4) == 0) asked.push_back(group);
+        if (random.below(4) == 0) requested.push_back(group);
       }
-      window.ask(asked);
+      window.ask(requested);
     }
     std::vector<GroupId> groups = first_groups(11);
     std::erase_if(groups, [&](GroupId group) { return group % 5 == 2; });  // not live any more
@@ -95,9 +95,9 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
     const auto count = [&](GroupId a, GroupId b) {
       int both = 0;
       for (std::size_t query = 0; query < 12; ++query) {
-        const std::set<GroupId> asked(window.requested.begin() + window.begin[query],
-                                      window.requested.begin() + window.begin[query + 1]);
-        both += asked.contains(a) && asked.contains(b) ? 1 : 0;
+        const std::set<GroupId> requested(window.requested.begin() + window.begin[query],
+                                          window.requested.begin() + window.begin[query + 1]);
+        both += requested.contains(a) && requested.contains(b) ? 1 : 0;
       }
       return both;
     };

@@ -155,11 +155,11 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
     for (StreamLog& log : logs) {
       for (int query = 0; query < 8; ++query) {
         for (GroupId group = 0; group < 5; ++group) {
-          if (random.below(2) == 0) log.window_asked.push_back(group);
+          if (random.below(2) == 0) log.window_requested.push_back(group);
         }
-        log.window_begin.push_back(std::ssize(log.window_asked));
+        log.window_begin.push_back(std::ssize(log.window_requested));
       }
-      window.push_back({log.window_begin, log.window_asked});
+      window.push_back({log.window_begin, log.window_requested});
     }
     const std::unique_ptr<Layout> layout =
         PartConfig<Layout>::parse(ConfigNode::parse(GetParam(), "test.json"))
