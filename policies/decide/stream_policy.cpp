@@ -9,6 +9,14 @@
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
+namespace {
+
+/// The first token of the prompt that any decode step sees.
+Token prompt_visible(const LayerShape& layer) {
+  return first_visible(layer.prompt_tokens, layer.sliding_window);
+}
+
+}  // namespace
 
 StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
                            const LayerShape& layer, const PolicyOptions& options)
@@ -20,9 +28,13 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
       attend_buffered_(spec.stream.flag("attend_buffered")),
       record_tokens_(options.record_tokens),
       grouping_(spec.grouping.make({shape, options.seed})),
-      scoring_(spec.scoring.make({shape, options.adapters, options.seed, sink_tokens_})),
-      selection_(spec.selection.make({shape, sink_tokens_})),
-      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope})),
+      scoring_(
+          spec.scoring.make({shape, options.adapters, options.seed,
+                             std::max(sink_tokens_, prompt_visible(layer)), layer.sliding_window})),
+      selection_(
+          spec.selection.make({shape, std::max<Token>(0, sink_tokens_ - prompt_visible(layer))})),
+      precision_(spec.precision.make(
+          {shape, layer.max_tokens, options.features, layer.rope, layer.sliding_window})),
       retention_(spec.retention.make({shape, layer.prompt_tokens, options.layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
@@ -46,11 +58,13 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
                               const Entries& layer) {
   entries_ = &entries;
   const auto end = static_cast<Token>(entries.keys.tokens);
-  const Token first = std::min(sink_tokens_, end);
+  const Token visible = first_visible(end, sliding_window_);
+  const Token first = std::max(visible, std::min(sink_tokens_, end));
   const Token recent = std::max(first, end - recent_tokens_);
   scoring_->on_prompt(entries, window);
   precision_->add_tokens(entries, 0, end, *this);
-  buffer(0, first);
+  expire(visible);
+  buffer(visible, first);
   grouping_->add_prompt(entries, first, recent, groups_, *this);
   buffer(recent, end);
   precision_->after_prompt(layer, groups_, *this);
@@ -88,8 +102,9 @@ void StreamPolicy::add_token(const Entries& entries) {
   entries_ = &entries;
   const auto token = static_cast<Token>(entries.keys.tokens - 1);
   precision_->add_tokens(entries, token, token + 1, *this);
+  expire(first_visible(token + 1, sliding_window_));
   const Token leaving = token - recent_tokens_;
-  if (leaving < token || token < sink_tokens_) buffer(token, token + 1);
+  if ((leaving < token || token < sink_tokens_) && token >= visible_) buffer(token, token + 1);
   if (leaving >= sink_tokens_ && groups_.where(leaving) != Groups::Where::kEvicted) {
     grouping_->add_token(entries, leaving, requested_, groups_, *this);
   }
@@ -111,10 +126,7 @@ void StreamPolicy::gather(const RowSelection& row, Token own, std::vector<Token>
   }
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   tokens.push_back(own);
-  if (sliding_window_ > 0) {
-    const auto first = static_cast<Token>(own + 1 - sliding_window_);
-    tokens.erase(tokens.begin(), std::lower_bound(tokens.begin(), tokens.end(), first));
-  }
+  assert(tokens.front() >= first_visible(own, sliding_window_));
 }
 
 Scores StreamPolicy::choose(QueryRows queries, const Entries& entries) {
@@ -175,6 +187,18 @@ void StreamPolicy::buffer(Token begin, Token end) {
   std::vector<Token> tokens(static_cast<std::size_t>(end - begin));
   std::iota(tokens.begin(), tokens.end(), begin);
   on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
+}
+
+void StreamPolicy::expire(Token first) {
+  // A token that was never placed leaves by way of memory, as every token does.
+  Token unseen = first;
+  while (unseen > visible_ && groups_.where(unseen - 1) == Groups::Where::kUnseen) --unseen;
+  buffer(unseen, first);
+  std::vector<Token> hidden;
+  for (; visible_ < first; ++visible_) {
+    if (groups_.where(visible_) != Groups::Where::kEvicted) hidden.push_back(visible_);
+  }
+  evict(hidden, groups_, *this);
 }
 
 void StreamPolicy::notify_attention(std::int64_t query_head, Token position,

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,13 +42,17 @@ struct PlaceSpec {
   [[nodiscard]] std::string resolved() const;
 };
 
-/// The shape that a plan is made for: the recorded model's, or a larger one's by projection.
+/// The shape that a plan is made for: the recorded model's, or a larger one's by projection. A
+/// model whose layers differ has one for each kind of layer.
 struct KvShape {
-  std::int64_t layers = 0;
+  std::int64_t layers = 0;  ///< of the whole model
   std::int64_t query_heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  friend bool operator==(const KvShape&, const KvShape&) = default;
+  bool one_vector = false;  ///< key and value are one vector, stored once
+  /// Follows the layers that were decided under this sliding window, 0 = none; nullopt: any layer.
+  std::optional<std::int64_t> sliding_window{};
+  friend auto operator<=>(const KvShape&, const KvShape&) = default;
 };
 
 /// What one layer of one sequence does at every step, in three parts for three readers: what goes
@@ -85,8 +92,8 @@ struct LayerPlan {
     std::int64_t index_bytes = 0;
     std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
     /// All tokens' entries at the end of the trace, each in its format, wherever it is; evicted
-    /// ones are counted as if they were kept. Under full attention this is what DRAM holds, and the
-    /// four above are 0.
+    /// ones are counted as if they were kept. Under full attention this, or the share of it that a
+    /// sliding window shows, is what DRAM holds, and the four above are 0.
     std::int64_t entries_bytes = 0;
   };
 
@@ -103,18 +110,21 @@ struct LayerPlan {
     std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere
   };
 
-  bool full_attention = false;  ///< LayerLog::full_attention: all in memory, no I/O
+  bool full_attention = false;      ///< LayerLog::full_attention: all in memory, no I/O
+  std::int64_t sliding_window = 0;  ///< LayerLog's: what left it is neither stored nor read
+  std::int64_t kind = 0;            ///< of IoPlan::kinds
   Io io;
   Compute compute;
   Dram dram;
   Accounting accounting;
 };
 
-/// What stage 2 placed for a model of the given shape: one plan for each recorded layer. Layer i of
-/// the model follows layers[i mod R] of the R that do not attend in full.
+/// What stage 2 placed for a model of the given shapes: for each kind of layer one plan per decided
+/// layer that it follows. Layer i of the model follows the plan of number i mod R, of the R of its
+/// kind that do not attend in full.
 struct IoPlan {
   std::string system;
-  KvShape shape;
+  std::vector<KvShape> kinds;
   std::int64_t prompt_tokens = 0;
   std::int64_t steps = 0;
   std::int64_t full_attention_layers = 0;  ///< the model's first ones: AccessLog's number
@@ -124,13 +134,18 @@ struct IoPlan {
 /// Over the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries)
 [[nodiscard]] Mean read_length(const LayerPlan& plan);
 
-/// What the oracle would have hit, by layer and capacity, of one access log and shape. Plans that
+/// What the oracle would have hit, by layer, kind and capacity, of one access log. Plans that
 /// differ in the kind of cache or the layout share it. Thread-safe.
 class OracleBounds {
  public:
   using HitBytes = std::vector<std::int64_t>;  ///< by step
+  struct Layer {
+    std::size_t index = 0;  ///< of AccessLog::layers
+    std::int64_t kind = 0;  ///< of IoPlan::kinds
+    friend auto operator<=>(const Layer&, const Layer&) = default;
+  };
   /// Computes it where it is not known.
-  const HitBytes& get(std::int64_t layer, const OracleCapacity& capacity,
+  const HitBytes& get(const Layer& layer, const OracleCapacity& capacity,
                       const std::function<HitBytes()>& compute);
 
  private:
@@ -139,10 +154,10 @@ class OracleBounds {
     HitBytes hit_bytes;
   };
   std::mutex mutex_;
-  std::map<std::pair<std::int64_t, OracleCapacity>, Bound> bounds_;
+  std::map<std::pair<Layer, OracleCapacity>, Bound> bounds_;
 };
 
-/// Stage 2: replays an access log through a cache and a layout, for a model of the given shape: KV
+/// Stage 2: replays an access log through a cache and a layout, for a model of the given shapes: KV
 /// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
 /// target's.
 ///
@@ -151,7 +166,10 @@ class OracleBounds {
 /// unless the step has read or made it already: what a step has in hand it reads once.
 ///
 /// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
-/// shape.
+/// shapes.
+[[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec,
+                           std::span<const KvShape> kinds, OracleBounds* bounds = nullptr);
+/// The same for a model whose layers are all of one shape.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
                            OracleBounds* bounds = nullptr);
 

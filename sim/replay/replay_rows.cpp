@@ -1,10 +1,13 @@
 #include "sim/replay/replay_rows.hpp"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "policies/decide/layer_means.hpp"
 
 namespace kvreplay {
@@ -16,6 +19,29 @@ std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64
          std::to_string(kv_heads) + "x" + std::to_string(head_dim);
 }
 
+/// "22 of 512 tokens, 4 of all" and the like: how many layers have a window, state or KV of their
+/// own, where the model's file says it; otherwise nothing.
+std::string kinds_text(const ModelSpec& model) {
+  std::map<std::int64_t, std::int64_t> windows;
+  std::int64_t sharing = 0;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const LayerSpec& layer = model.layer(i);
+    if (!layer.attends) continue;
+    const KvShape& kind = model.kv_kinds()[static_cast<std::size_t>(layer.kind)];
+    if (kind.sliding_window) ++windows[*kind.sliding_window];
+    if (layer.source != i) ++sharing;
+  }
+  std::vector<std::string> parts;
+  for (const auto& [window, count] : windows) {
+    parts.push_back(std::to_string(count) + " see " +
+                    (window == 0 ? "all tokens" : std::to_string(window) + " tokens"));
+  }
+  const std::int64_t without = model.layers - model.attention_layers();
+  if (without > 0) parts.push_back(std::to_string(without) + " without attention");
+  if (sharing > 0) parts.push_back(std::to_string(sharing) + " use earlier entries");
+  return join(parts);
+}
+
 /// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
 /// and the length of the sequence where it differs.
 std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
@@ -24,6 +50,7 @@ std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   const std::string to =
       shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim);
   std::string text = from == to ? "none" : from + " -> " + to;
+  if (const std::string kinds = kinds_text(model); !kinds.empty()) text += ": " + kinds;
   if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
   return text;
 }
@@ -57,9 +84,20 @@ RowSettings settings_of(const Experiment& experiment, const Cell& cell) {
   return settings;
 }
 
+/// Whether the file of some model says what its layers see: stage 1 then depends on the model.
+bool models_have_windows(const Experiment& experiment) {
+  return std::any_of(experiment.models.begin(), experiment.models.end(),
+                     [](const ModelSpec& model) { return model.has_windows(); });
+}
+
+/// With the model and, at the end, a place for the layer's window, where models have windows.
 RowSettings decide_settings(const Experiment& experiment, const Cell& cell) {
   RowSettings settings = settings_of(experiment, cell);
   std::erase_if(settings, [](const auto& named) { return !concerns_decide(named.first); });
+  if (models_have_windows(experiment)) {
+    settings.emplace_back("model", experiment.models[cell.model].name);
+    settings.emplace_back("sliding_window", std::nullopt);
+  }
   return settings;
 }
 
@@ -112,6 +150,7 @@ ReplayResult ReplayRows::all() const {
   }
   const std::vector<std::size_t> blocks = blocks_of(experiment_);
   result.cell_numbers = graph_.cells();
+  const bool has_windows = models_have_windows(experiment_);
   std::map<std::size_t, std::size_t> cell_of_block;
   for (const std::size_t number : graph_.cells()) {
     result.cells.push_back(cell(number));
@@ -123,8 +162,9 @@ ReplayResult ReplayRows::all() const {
   }
   for (const auto& [block, number] : cell_of_block) {
     const Cell& cell = experiment_.cells[number];
-    const RowSettings settings = decide_settings(experiment_, cell);
+    RowSettings settings = decide_settings(experiment_, cell);
     for (const LayerMeans& layer : outputs_.decisions[graph_.decision_of(number)].means) {
+      if (has_windows) settings.back().second = layer.sliding_window;
       result.layers.push_back({traces_[cell.trace].name, traces_[cell.trace].reader.synthetic(),
                                experiment_.systems[cell.system].name, settings, layer.layer,
                                layer.dense, layer.means});

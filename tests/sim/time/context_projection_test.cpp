@@ -13,7 +13,7 @@ constexpr std::int64_t kStepCount = 2;  // 100 tokens in all
 
 /// Attends to `share` of all tokens, of which it reads 1,000 bytes at offset 500 a step.
 IoPlan plan_that_attends(double share) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPromptTokens, kStepCount, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPromptTokens, kStepCount, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < kStepCount; ++step) {
     add_step(layer, {{500, 1000}}, {}, share * static_cast<double>(kPromptTokens + step + 1));
