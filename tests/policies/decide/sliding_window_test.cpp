@@ -122,7 +122,7 @@ TEST(SlidingWindow, NothingOutsideIsHeldRequestedOrAttendedTo) {
 
 TEST(SlidingWindow, AWindowOfEverythingChangesNothing) {
   const RandomLayer plain(53, 20);
-  const RandomLayer wide = windowed_layer(53, 20, 73);
+  const RandomLayer wide = windowed_layer(53, 20, 74);
   for (const char* json : kWindowed) {
     const LayerLog expected = replay_layer(plain, decide_spec(json));
     const LayerLog log = replay_layer(wide, decide_spec(json));
@@ -203,10 +203,13 @@ AccessLog log_of(LayerLog layer, const RandomLayer& from) {
   return log;
 }
 
-PlaceSpec placed_by(const std::string& cache, const std::string& layout) {
-  return PlaceSpec::parse(ConfigNode::parse(
+/// A cache may have a capacity of some groups.
+PlaceSpec placed_by(const std::string& cache, const std::string& layout, std::int64_t groups = 0) {
+  ConfigNode node = ConfigNode::parse(
       R"({"cache": {"part": ")" + cache + R"("}, "layout": {"part": ")" + layout + R"("}})",
-      "system.json"));
+      "system.json");
+  if (groups > 0) node = node.with("cache.capacity_groups", std::to_string(groups));
+  return PlaceSpec::parse(node);
 }
 
 TEST(SlidingWindow, PlansReadAndHoldTheWindowAlone) {
@@ -242,7 +245,7 @@ TEST(SlidingWindow, EveryCompositionCanBePlaced) {
           return a.bits_per_element < b.bits_per_element;
         })->entry_bytes(2, 16);
     for (const char* layout : {"sequence", "grouped", "dual_head"}) {
-      const IoPlan plan = place(log, placed_by("lru", layout), {1, 6, 2, 16});
+      const IoPlan plan = place(log, placed_by("lru", layout, 3), {1, 6, 2, 16});
       for (const std::int64_t bytes : plan.layers[0].accounting.requested_bytes) {
         EXPECT_GE(bytes, 0) << json;
         EXPECT_LE(bytes, kWindow * entry) << json;
