@@ -162,12 +162,12 @@ class RootAttributes {
     }
     return found;
   }
-  [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t least,
-                                     std::int64_t most) const {
+  [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t min,
+                                     std::int64_t max) const {
     const std::int64_t found = hdf5_.integer_attribute("/", name);
-    if (found < least || found > most) {
+    if (found < min || found > max) {
       throw refuse(name, std::to_string(found),
-                   "integer from " + std::to_string(least) + " to " + std::to_string(most));
+                   "integer from " + std::to_string(min) + " to " + std::to_string(max));
     }
     return found;
   }
@@ -181,13 +181,13 @@ class RootAttributes {
     }
     return found;
   }
-  [[nodiscard]] double real(const std::string& name, double least, double most) const {
+  [[nodiscard]] double real(const std::string& name, double min, double max) const {
     const double found = hdf5_.real_attribute("/", name);
-    if (!(found >= least && found <= most)) {
+    if (!(found >= min && found <= max)) {
       std::ostringstream value;
       std::ostringstream range;
       value << found;
-      range << "real from " << least << " to " << most;
+      range << "real from " << min << " to " << max;
       throw refuse(name, value.str(), range.str());
     }
     return found;

@@ -41,7 +41,7 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
 }
 
 /// Of their absolute values, in percent.
-std::string median_and_greatest(std::vector<double> errors) {
+std::string median_and_max(std::vector<double> errors) {
   for (double& error : errors) error = 100 * std::abs(error);
   std::sort(errors.begin(), errors.end());
   return format_text("median %.1f %%, greatest %.1f %%", errors[errors.size() / 2], errors.back());
@@ -51,8 +51,7 @@ std::string error_text(const std::vector<FittedPoint>& points) {
   std::vector<double> errors;
   errors.reserve(points.size());
   for (const FittedPoint& point : points) errors.push_back(point.iops_error());
-  return median_and_greatest(std::move(errors)) + " of " + std::to_string(points.size()) +
-         " points";
+  return median_and_max(std::move(errors)) + " of " + std::to_string(points.size()) + " points";
 }
 
 /// Of what mixes are measured for: how reads and writes disturb each other.
@@ -68,7 +67,7 @@ std::string mix_latency_text(const std::vector<FittedPoint>& points) {
     }
     if (errors.empty()) continue;
     text += std::string(text.empty() ? "latency of their " : ", of their ") + what + " " +
-            median_and_greatest(std::move(errors));
+            median_and_max(std::move(errors));
   }
   return text;
 }

@@ -16,7 +16,7 @@ constexpr double kMost = 1e15;  ///< limit of bytes and values: whole numbers be
 const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
 const std::vector<std::string> kPatterns{"random", "sequential"};
 
-double number(const ConfigNode& node, double least, double most) {
+double number(const ConfigNode& node, double min, double max) {
   const Value value = node.argument().value;
   double result = NAN;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -24,9 +24,9 @@ double number(const ConfigNode& node, double least, double most) {
   } else if (const auto* real = std::get_if<double>(&value)) {
     result = *real;
   }
-  if (!(result >= least && result <= most)) {
+  if (!(result >= min && result <= max)) {
     throw UserError(node.place(), "found " + to_text(value),
-                    "a number from " + to_text(least) + " to " + to_text(most));
+                    "a number from " + to_text(min) + " to " + to_text(max));
   }
   return result;
 }

@@ -13,8 +13,8 @@ struct Unknown {
   std::string name;
   double base = 0;   ///< its value where the data determine nothing else
   double start = 0;  ///< the same, or a nearby value above 0
-  double least = 0.01;
-  double most = 1e6;
+  double min = 0.01;
+  double max = 1e6;
 };
 
 using Values = std::map<std::string, double>;  ///< by parameter

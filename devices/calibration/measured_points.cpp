@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-double number(const ConfigNode& node, double most = 1e15, double least = 0) {
+double number(const ConfigNode& node, double max = 1e15, double min = 0) {
   const Value value = node.argument().value;
   double found = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -25,18 +25,18 @@ double number(const ConfigNode& node, double most = 1e15, double least = 0) {
   } else {
     throw UserError(node.place(), "found " + to_text(value), "a number");
   }
-  if (!(found >= least && found <= most)) {
+  if (!(found >= min && found <= max)) {
     throw UserError(node.place(), "found " + to_text(value),
-                    to_text(Value(least)) + " to " + to_text(Value(most)));
+                    to_text(Value(min)) + " to " + to_text(Value(max)));
   }
   return found;
 }
 
-double above_zero(const ConfigNode& node, double most = 1e15) {
-  const double found = number(node, most);
+double above_zero(const ConfigNode& node, double max = 1e15) {
+  const double found = number(node, max);
   if (found <= 0) {
     throw UserError(node.place(), "found " + to_text(Value(found)),
-                    "above 0, at most " + to_text(Value(most)));
+                    "above 0, at most " + to_text(Value(max)));
   }
   return found;
 }
@@ -73,14 +73,14 @@ struct FioOption {
 
 /// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Returns nothing for lists
 /// and ranges. Throws UserError above `most`.
-std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t most) {
+std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t max) {
   const std::string& text = option.text;
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, value);
   const auto at_most = [&](int shift) {
-    if (code == std::errc() && value <= most >> shift) return value << shift;
-    throw UserError(option.place, "found " + text, "at most " + std::to_string(most));
+    if (code == std::errc() && value <= max >> shift) return value << shift;
+    throw UserError(option.place, "found " + text, "at most " + std::to_string(max));
   };
   if (code == std::errc::invalid_argument) return std::nullopt;
   if (code == std::errc() && value == 0) return std::nullopt;

@@ -15,7 +15,7 @@ class ReadRetry {
   explicit ReadRetry(const Arguments& arguments)
       : chance_(arguments.real("retry_percent") / 100),
         time_(from_us(arguments.real("retry_us"))),
-        most_(arguments.integer("retry_limit")),
+        max_repetitions_(arguments.integer("retry_limit")),
         random_(unsigned_of(arguments, "retry_seed")) {}
 
   [[nodiscard]] static std::vector<Parameter> parameters() {
@@ -33,14 +33,16 @@ class ReadRetry {
   [[nodiscard]] SimTime extra() {
     if (chance_ == 0) return 0;
     SimTime extra = 0;
-    for (std::int64_t i = 0; i < most_ && random_.uniform() < chance_; ++i) extra += time_;
+    for (std::int64_t i = 0; i < max_repetitions_ && random_.uniform() < chance_; ++i) {
+      extra += time_;
+    }
     return extra;
   }
 
  private:
   const double chance_;
   const SimTime time_;
-  const std::int64_t most_;
+  const std::int64_t max_repetitions_;
   Random random_;
 };
 

@@ -164,7 +164,7 @@ Json setting_json(const BlockTarget& target, const EngineChoice& choice, const s
 
 UserError memory_error(const ProbeGrid& grid, const std::string& allowed) {
   return {{"", "--size, --depth"},
-          "found " + std::to_string(grid.largest_bytes()) + " bytes in " +
+          "found " + std::to_string(grid.max_bytes()) + " bytes in " +
               std::to_string(grid.max_depth()) + " requests, which take " +
               std::to_string(grid.memory_bytes()) + " bytes of memory",
           allowed};
@@ -193,12 +193,12 @@ std::uint32_t ProbeGrid::max_depth() const {
   return *std::max_element(depths.begin(), depths.end());
 }
 
-std::uint32_t ProbeGrid::largest_bytes() const {
+std::uint32_t ProbeGrid::max_bytes() const {
   return *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
 }
 
 std::size_t ProbeGrid::memory_bytes() const {
-  return std::size_t{max_depth()} * largest_bytes();
+  return std::size_t{max_depth()} * max_bytes();
 }
 
 std::optional<double> Burst::mixing() const {
@@ -257,7 +257,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     target.check({0, bytes, false});
     if (grid.writes()) target.check({0, bytes, true});
   }
-  const std::uint32_t largest = grid.largest_bytes();
+  const std::uint32_t max_bytes = grid.max_bytes();
   ProbeResult result;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
@@ -280,7 +280,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
           result.interrupted = stop;
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
-          if (pattern == Pattern::kRandom && write_share == 0 && bytes == largest &&
+          if (pattern == Pattern::kRandom && write_share == 0 && bytes == max_bytes &&
               depth == grid.max_depth() && depth >= kLeastBurst) {
             point.burst =
                 measure_burst(point, requests, engine, grid.seconds, stop, result.failure);

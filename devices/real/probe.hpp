@@ -34,7 +34,7 @@ struct ProbeGrid {
   }
   [[nodiscard]] bool writes() const;
   [[nodiscard]] std::uint32_t max_depth() const;
-  [[nodiscard]] std::uint32_t largest_bytes() const;
+  [[nodiscard]] std::uint32_t max_bytes() const;
   /// Memory that an engine needs for the grid: one buffer per outstanding request.
   [[nodiscard]] std::size_t memory_bytes() const;
 };

@@ -167,7 +167,7 @@ Json ScheduleComparison::summary() const {
            {{"mean", errors.mean},
             {"median_absolute", errors.median},
             {"p90_absolute", errors.p90},
-            {"greatest_absolute", errors.greatest}}},
+            {"greatest_absolute", errors.max}}},
           {"modelled", modelled_.summary()},
           {"measured", measured_.summary()}};
 }
@@ -205,7 +205,7 @@ std::string ScheduleComparison::table() const {
                             "absolute value median "
                             "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",
                             steps_, 100 * errors.mean, 100 * errors.median, 100 * errors.p90,
-                            100 * errors.greatest);
+                            100 * errors.max);
 }
 
 }  // namespace kvreplay

@@ -17,8 +17,8 @@ constexpr double kLeastTimeout = 0.01;  // seconds
 constexpr double kGreatestTimeout = 86'400;
 
 template <typename Number>
-std::string range_text(Number least, Number greatest) {
-  return std::to_string(least) + " to " + std::to_string(greatest);
+std::string range_text(Number min, Number max) {
+  return std::to_string(min) + " to " + std::to_string(max);
 }
 
 /// A nonempty list.
@@ -32,20 +32,20 @@ std::vector<ConfigNode> list(const ConfigNode& node) {
 
 }  // namespace
 
-std::uint64_t whole_number(const ConfigNode& node, std::uint64_t least, std::uint64_t greatest) {
+std::uint64_t whole_number(const ConfigNode& node, std::uint64_t min, std::uint64_t max) {
   const nlohmann::json& value = node.raw();
   const bool whole =
       value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0);
-  if (!whole || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > greatest) {
-    throw UserError(node.place(), "is no whole number in its range", range_text(least, greatest));
+  if (!whole || value.get<std::uint64_t>() < min || value.get<std::uint64_t>() > max) {
+    throw UserError(node.place(), "is no whole number in its range", range_text(min, max));
   }
   return value.get<std::uint64_t>();
 }
 
-double real_number(const ConfigNode& node, double least, double greatest) {
+double real_number(const ConfigNode& node, double min, double max) {
   const nlohmann::json& value = node.raw();
-  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= greatest)) {
-    throw UserError(node.place(), "is no number in its range", range_text(least, greatest));
+  if (!value.is_number() || !(value.get<double>() >= min && value.get<double>() <= max)) {
+    throw UserError(node.place(), "is no number in its range", range_text(min, max));
   }
   return value.get<double>();
 }

@@ -142,7 +142,7 @@ class Listing {
 /// A group of which tokens have left.
 void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
   if (stored.groups().live(key.group)) {
-    cache.resized(key, stored.group_bytes(key.group));
+    cache.notify_resize(key, stored.group_bytes(key.group));
   } else {
     cache.erase(key);
   }
@@ -153,11 +153,11 @@ void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStr
   const GroupKey key{s, event.group};
   switch (event.kind) {
     case EventKind::kAppended:
-      cache.resized(key, stored.group_bytes(event.group));
+      cache.notify_resize(key, stored.group_bytes(event.group));
       break;
     case EventKind::kSplit:
       resize_or_erase(cache, key, stored);
-      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
+      cache.notify_split({s, event.other}, key, stored.group_bytes(event.other));
       break;
     case EventKind::kEvicted:
       if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
@@ -167,7 +167,7 @@ void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStr
       break;
     case EventKind::kReencoded:
       for (const GroupId group : stored.groups().groups_of(event.tokens)) {
-        cache.resized({s, group}, stored.group_bytes(group));
+        cache.notify_resize({s, group}, stored.group_bytes(group));
       }
       break;
     case EventKind::kCreated:
@@ -233,7 +233,7 @@ class Placer {
     if (in_memory_) return;
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     tell(cache_, s, event, stored);
-    layout_.on_event(s, event, stored, traffic_);
+    layout_.notify_event(s, event, stored, traffic_);
   }
 
   void end_step(std::int64_t step) {

@@ -25,7 +25,7 @@ DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
 
 DecidedLogs::~DecidedLogs() = default;
 
-std::int64_t DecidedLogs::most_bytes(std::size_t decision) const {
+std::int64_t DecidedLogs::max_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
   const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;

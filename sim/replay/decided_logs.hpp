@@ -26,7 +26,7 @@ class DecidedLogs {
 
   /// What a log takes in memory, at most: each query head's row of every step may pick every token
   /// as a group of its own, and attend to it.
-  [[nodiscard]] std::int64_t most_bytes(std::size_t decision) const;
+  [[nodiscard]] std::int64_t max_bytes(std::size_t decision) const;
 
   /// Decides them, all of one LockstepGroup. Another process may be at the same work: whoever comes
   /// second waits, and finds it done.

@@ -24,7 +24,7 @@ struct LayerQuality {
   std::string system;
   RowSettings settings;  ///< those that stage 1 may depend on
   std::int64_t layer = 0;
-  bool dense = false;
+  bool full_attention = false;
   QualityMeans means;
 };
 

@@ -127,7 +127,7 @@ ReplayResult ReplayRows::all() const {
     for (const LayerMeans& layer : outputs_.decisions[graph_.decision_of(number)].means) {
       result.layers.push_back({traces_[cell.trace].name, traces_[cell.trace].reader.synthetic(),
                                experiment_.systems[cell.system].name, settings, layer.layer,
-                               layer.dense, layer.means});
+                               layer.full_attention, layer.means});
       result.layer_blocks.push_back(block);
     }
   }

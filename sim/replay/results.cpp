@@ -198,7 +198,7 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
       {"system", "the composition of parts", [](const Row& r) { return r.system; }},
       {"layer", "the recorded model's layer", [](const Row& r) { return r.layer; }},
       {"dense", "1: full attention, in memory",
-       [](const Row& r) { return CellValue{std::int64_t{r.dense}}; }},
+       [](const Row& r) { return CellValue{std::int64_t{r.full_attention}}; }},
       {"recall", "share of the true top tokens that are attended to",
        [](const Row& r) { return r.means.recall; }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",

@@ -39,7 +39,7 @@ std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   std::vector<std::vector<std::size_t>> chunks;
   std::int64_t bytes = 0;
   for (const std::size_t i : order) {
-    const std::int64_t own = logs_.most_bytes(i);
+    const std::int64_t own = logs_.max_bytes(i);
     const bool joins = !chunks.empty() &&
                        decisions[chunks.back().front()].group() == decisions[i].group() &&
                        bytes + own <= options_.memory_bytes / 2;
@@ -97,11 +97,11 @@ void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
   std::size_t window = threads;  // until the size of a plan is known
   for (std::size_t begin = 0; begin < waiting.size();) {
     const std::size_t end = std::min(begin + window, waiting.size());
-    const std::int64_t largest = run_window(std::span(waiting).subspan(begin, end - begin));
-    largest_plan_bytes_ = std::max(largest_plan_bytes_, largest);
+    const std::int64_t max_bytes = run_window(std::span(waiting).subspan(begin, end - begin));
+    max_plan_bytes_ = std::max(max_plan_bytes_, max_bytes);
     window = std::clamp<std::size_t>(
         static_cast<std::size_t>(options_.memory_bytes / 4 /
-                                 std::max<std::int64_t>(largest_plan_bytes_, 1)),
+                                 std::max<std::int64_t>(max_plan_bytes_, 1)),
         1, 64 * threads);
     begin = end;
   }
@@ -111,9 +111,9 @@ void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
 std::int64_t StageExecutor::run_window(std::span<const std::size_t> placements) {
   const std::vector<IoPlan> plans = place_all(placements);
   time_all(placements, plans);
-  std::int64_t largest = 0;
-  for (const IoPlan& plan : plans) largest = std::max(largest, memory_bytes(plan));
-  return largest;
+  std::int64_t max_bytes = 0;
+  for (const IoPlan& plan : plans) max_bytes = std::max(max_bytes, memory_bytes(plan));
+  return max_bytes;
 }
 
 std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placements) {

@@ -52,7 +52,7 @@ class StageExecutor {
   const ExecutorOptions options_;
   DecidedLogs logs_;
   std::map<std::pair<std::size_t, std::string>, int> logs_written_;  ///< by trace and system
-  std::int64_t largest_plan_bytes_ = 0;
+  std::int64_t max_plan_bytes_ = 0;
 };
 
 }  // namespace kvreplay

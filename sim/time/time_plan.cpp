@@ -126,27 +126,27 @@ class StepTimer {
   [[nodiscard]] DramUse dram_use() const {
     DramUse use;
     use.weights_bytes = model_.weight_bytes();
-    std::int64_t largest_fetch = 0;
-    std::int64_t largest_index = 0;
-    std::int64_t largest_paged_cache = 0;
+    std::int64_t max_fetched_bytes = 0;
+    std::int64_t max_index_bytes = 0;
+    std::int64_t max_paged_cache_bytes = 0;
     for (const TargetLayer& layer : layers_) {
       if (layer.plan == nullptr) {
         use.full_attention_bytes += plan_.layers.front().dram.entries_bytes;
         continue;
       }
-      largest_index = std::max(largest_index, layer.plan->dram.index_bytes);
+      max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
       if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
       if (layer.plan->io.cache_paged) {
-        largest_paged_cache = std::max(largest_paged_cache, layer.plan->dram.cache_bytes);
+        max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
       } else {
         use.cache_bytes += layer.plan->dram.cache_bytes;
       }
       use.buffered_bytes += layer.plan->dram.buffered_bytes;
-      largest_fetch = std::max(largest_fetch, layer.plan->dram.fetched_bytes);
+      max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
     }
-    if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
-    use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
-    use.read_buffer_bytes = largest_fetch * pipeline_->read_buffers();
+    if (pipeline_->index_on_flash()) use.index_bytes = max_index_bytes;
+    use.cache_bytes += 2 * max_paged_cache_bytes;  // of the layer that attends, and of the next one
+    use.read_buffer_bytes = max_fetched_bytes * pipeline_->read_buffers();
     for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
                                 &use.buffered_bytes, &use.read_buffer_bytes}) {
       *bytes *= options_.batch;

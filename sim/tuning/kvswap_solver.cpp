@@ -15,11 +15,13 @@ std::optional<std::int64_t> capacity(const KvSwapProblem& problem, std::int64_t 
   const std::int64_t rest =
       problem.budget_bytes - kvswap_memory_bytes(problem, {sigma, group_tokens, 0}, context_tokens);
   const std::int64_t group_bytes = group_tokens * problem.entry_bytes * problem.layers;
-  const std::int64_t least = problem.min_reuse_tokens();
+  const std::int64_t min_tokens = problem.min_reuse_tokens();
   const std::int64_t fits = rest / group_bytes;
-  if (rest < 0 || fits * group_tokens < least) return std::nullopt;
+  if (rest < 0 || fits * group_tokens < min_tokens) return std::nullopt;
   std::int64_t tokens = std::min(fits * group_tokens, context_tokens);
-  if (problem.delta_tokens > 0) tokens = std::min(tokens, least + raised * problem.delta_tokens);
+  if (problem.delta_tokens > 0) {
+    tokens = std::min(tokens, min_tokens + raised * problem.delta_tokens);
+  }
   // Whole groups, of as many tokens at least where they fit.
   return std::min((tokens + group_tokens - 1) / group_tokens, fits);
 }

@@ -25,12 +25,12 @@ namespace {
 constexpr const char* kFormat = "kvreplay kvswap solutions 2";
 
 /// 1, 2, 4 ... times `unit`, from `least` on, below `most`; then `most`.
-std::vector<std::int64_t> powers_up_to(std::int64_t least, std::int64_t most, std::int64_t unit) {
+std::vector<std::int64_t> powers_up_to(std::int64_t min, std::int64_t max, std::int64_t unit) {
   std::vector<std::int64_t> powers;
-  for (std::int64_t power = unit; power < most; power *= 2) {
-    if (power >= least) powers.push_back(power);
+  for (std::int64_t power = unit; power < max; power *= 2) {
+    if (power >= min) powers.push_back(power);
   }
-  powers.push_back(most);
+  powers.push_back(max);
   return powers;
 }
 

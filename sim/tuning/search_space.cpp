@@ -54,9 +54,9 @@ double rounded(double value) {
 }
 
 /// A power of two from 1 to `most`, each as likely as any other.
-double power_of_two(double most, Random& random) {
+double power_of_two(double max, Random& random) {
   std::uint64_t powers = 1;
-  while (std::ldexp(1.0, static_cast<int>(powers)) <= most) ++powers;
+  while (std::ldexp(1.0, static_cast<int>(powers)) <= max) ++powers;
   return std::ldexp(1.0, static_cast<int>(random.below(powers)));
 }
 
@@ -153,7 +153,7 @@ Value SearchSpace::drawn(const Parameter& parameter, const Value& now, Random& r
   // More than the whole recording changes nothing any more.
   const auto whole =
       static_cast<double>(parameter.unit == "bytes" ? layer_bytes_ : trace_.info().tokens);
-  const double most = std::max(std::min(parameter.maximum, whole), old);
+  const double max = std::max(std::min(parameter.maximum, whole), old);
 
   // 0 often means "by another parameter" or "none": a value of its own.
   if (parameter.minimum <= 0 && old > 0 && random.below(8) == 0) {
@@ -162,13 +162,13 @@ Value SearchSpace::drawn(const Parameter& parameter, const Value& now, Random& r
   double value = old * one_of<double>(kFactors, random);
   if (old <= 0 || random.below(4) == 0) {
     value = parameter.maximum <= 1 ? static_cast<double>(1 + random.below(20)) / 20
-                                   : power_of_two(most, random);
+                                   : power_of_two(max, random);
   }
-  value = std::clamp(value, parameter.minimum, most);
+  value = std::clamp(value, parameter.minimum, max);
   if (!is_integer) return rounded(value);
   auto whole_value = static_cast<std::int64_t>(std::llround(value));
   if (whole_value == std::get<std::int64_t>(now)) {
-    whole_value += static_cast<double>(whole_value) < most ? 1 : -1;
+    whole_value += static_cast<double>(whole_value) < max ? 1 : -1;
   }
   return std::max(whole_value, static_cast<std::int64_t>(std::ceil(parameter.minimum)));
 }

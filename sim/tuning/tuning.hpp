@@ -39,8 +39,8 @@ struct Validation {
 
 /// The row that is least in an objective; of equals the least in the others, then the first. Null
 /// of none.
-[[nodiscard]] const TunedRow* least_row(const std::vector<const TunedRow*>& rows,
-                                        std::size_t objective);
+[[nodiscard]] const TunedRow* min_row(const std::vector<const TunedRow*>& rows,
+                                      std::size_t objective);
 
 /// The rules that judge() knows.
 [[nodiscard]] const std::vector<std::string>& best_rules();

@@ -50,7 +50,7 @@ void add_extremes(std::ostream& text, const Tuning& tuning) {
   const std::pair<const char*, std::size_t> ends[] = {
       {"fastest", kLatency}, {"most faithful", kQuality}, {"smallest", kDram}};
   for (const auto& [name, objective] : ends) {
-    const TunedRow& row = *least_row(front, objective);
+    const TunedRow& row = *min_row(front, objective);
     text << "  " << std::left << std::setw(14) << name << row.name << ": "
          << tuning.goal.text(row.score.objectives) << '\n';
   }

@@ -119,11 +119,11 @@ inline StreamLog random_stream(Random& random, const RandomStreamOptions& option
     return ids;
   };
   const auto pick = [&](const std::vector<GroupId>& ids) { return ids[random.below(ids.size())]; };
-  const auto some_of = [&](std::vector<Token>& tokens, std::size_t least) {
+  const auto some_of = [&](std::vector<Token>& tokens, std::size_t min) {
     std::vector<Token> taken;
     std::vector<Token> left;
     for (const Token token : tokens) {
-      const bool take = taken.size() < least || random.below(2) == 0;
+      const bool take = taken.size() < min || random.below(2) == 0;
       (take ? taken : left).push_back(token);
     }
     tokens = left;

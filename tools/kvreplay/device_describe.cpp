@@ -49,7 +49,7 @@ void add_device_describe(CLI::App& device) {
       ->required()
       ->type_name("");
   as_list(add_size_option(*command, "--size", grid.sizes, "Request sizes",
-                          {.least = 1, .most = 1'000'000'000}))
+                          {.min = 1, .max = 1'000'000'000}))
       ->type_name("SIZE,...");
   as_list(command->add_option("--depth", grid.depths, "Outstanding requests"))
       ->type_name("N,...")
@@ -62,7 +62,7 @@ void add_device_describe(CLI::App& device) {
       *command, "--range", grid.range_bytes,
       "Requests lie below this offset; what the map cache holds is faster. For a probe: the "
       "size of its target",
-      {.example = "64GiB", .least = 1, .most = 1'000'000'000'000'000})
+      {.example = "64GiB", .min = 1, .max = 1'000'000'000'000'000})
       ->default_str("64G");
   command->add_flag("--sequential", grid.sequential, "One request after the other in the range");
   add_set_option(*command, options->sets);

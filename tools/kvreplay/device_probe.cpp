@@ -116,7 +116,7 @@ void add_device_probe(CLI::App& device) {
       ->required()
       ->type_name("FILE");
   as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes",
-                          {.least = 1, .most = 64 << 20}))
+                          {.min = 1, .max = 64 << 20}))
       ->type_name("SIZE,...");
   as_list(command->add_option("--depth", options->request.grid.depths, "Outstanding requests"))
       ->type_name("N,...")

@@ -53,9 +53,9 @@ Json to_json(const LayerSummary& layer) {
                {"query_start", layer.query_start},
                {"sliding_window", layer.sliding_window},
                {"key_norm_mean", layer.key_norm.mean},
-               {"key_norm_max", layer.key_norm.most},
+               {"key_norm_max", layer.key_norm.max},
                {"value_norm_mean", layer.value_norm.mean},
-               {"value_norm_max", layer.value_norm.most},
+               {"value_norm_max", layer.value_norm.max},
                {"attention", nullptr},
                {"adapters", layer.adapters}};
   if (layer.attention) {

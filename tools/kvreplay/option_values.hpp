@@ -21,8 +21,8 @@ namespace kvreplay {
 /// What a size must be.
 struct SizeOption {
   std::string example = "24KiB";
-  std::uint64_t least = 0;
-  std::uint64_t most = std::uint64_t{1} << 62;
+  std::uint64_t min = 0;
+  std::uint64_t max = std::uint64_t{1} << 62;
 };
 
 /// Bytes of a size (base/size.hpp). Writes the number in place of the text; otherwise returns what
@@ -44,15 +44,15 @@ CLI::Option* add_size_option(CLI::App& command, const std::string& name, Value& 
 /// Both ends belong to the range. Unlike CLI::Range, it refuses "nan", a negative number that
 /// would wrap, and one that the type cannot hold.
 template <typename Number>
-CLI::Validator in_range(Number least, Number most) {
+CLI::Validator in_range(Number min, Number max) {
   std::ostringstream ends;
-  ends << least << " to " << most;
-  const auto check = [least, most, ends = ends.str()](const std::string& text) {
+  ends << min << " to " << max;
+  const auto check = [min, max, ends = ends.str()](const std::string& text) {
     Number number{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const bool read = error == std::errc() && end == text.data() + text.size();
     // Written so that a NaN fails.
-    if (read && number >= least && number <= most) return std::string{};
+    if (read && number >= min && number <= max) return std::string{};
     const std::string kind = std::is_integral_v<Number> ? "an integer" : "a number";
     return "found '" + text + "'; allowed: " + kind + " from " + ends;
   };
@@ -89,7 +89,7 @@ inline CLI::Validator seed_range() {
 inline void add_create_option(CLI::App& command, std::uint64_t& bytes) {
   add_size_option(command, "--create", bytes,
                   "Make TARGET, a new file of this size; it is removed in the end",
-                  {.example = "2GiB", .least = 1});
+                  {.example = "2GiB", .min = 1});
 }
 
 /// A comma list, each value of which is checked.

@@ -310,7 +310,7 @@ void add_sweep(CLI::App& program) {
   add_size_option(*command, "--memory", options->memory_bytes,
                   "What access logs and I/O plans may take in memory at once, such as 4GiB "
                   "(default: four fifths of what is available)",
-                  {.example = "4GiB", .least = 1 << 20});
+                  {.example = "4GiB", .min = 1 << 20});
   command->add_flag("--plan", options->plan, "Only say what there is to compute, and how long");
   command->add_flag("--quiet", options->quiet, "Say nothing of plan and progress");
   command->footer(

@@ -143,9 +143,9 @@ void add_synth(CLI::App& program) {
       ->allow_extra_args(false)
       ->check(number_range())
       ->type_name("N,N");
-  const auto integer = [&](const char* name, auto& value, std::int64_t least, const char* help) {
+  const auto integer = [&](const char* name, auto& value, std::int64_t min, const char* help) {
     command->add_option(name, value, help)
-        ->check(in_range(least, std::int64_t{1} << 31))
+        ->check(in_range(min, std::int64_t{1} << 31))
         ->type_name("N");
   };
   integer("--layers", wanted.layers, 1, "Layers, numbered from 0 (default: those learnt from)");

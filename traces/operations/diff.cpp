@@ -42,7 +42,7 @@ class Sum {
  public:
   void add(double a, double b) {
     const double error = std::abs(a - b);
-    largest_ = std::max(largest_, error);
+    max_ = std::max(max_, error);
     errors_ += error * error;
     squares_ += a * a;
   }
@@ -50,11 +50,11 @@ class Sum {
     const double relative = squares_ > 0  ? std::sqrt(errors_ / squares_)
                             : errors_ > 0 ? std::numeric_limits<double>::infinity()
                                           : 0;
-    return {path, largest_, relative};
+    return {path, max_, relative};
   }
 
  private:
-  double largest_ = 0;
+  double max_ = 0;
   double errors_ = 0;
   double squares_ = 0;
 };
@@ -214,7 +214,7 @@ class Comparison {
 
 bool TraceDifference::same() const {
   return texts.empty() && std::all_of(values.begin(), values.end(),
-                                      [](const ValueDifference& set) { return set.largest == 0; });
+                                      [](const ValueDifference& set) { return set.max == 0; });
 }
 
 TraceDifference diff_traces(const TraceReader& first, const TraceReader& second) {
@@ -228,12 +228,12 @@ std::string to_text(const TraceDifference& difference) {
   }
   std::size_t equal = 0;
   for (const ValueDifference& set : difference.values) {
-    if (set.largest == 0) {
+    if (set.max == 0) {
       equal += 1;
       continue;
     }
     char line[96];
-    std::snprintf(line, sizeof line, ": largest difference %.6g, relative %.6g\n", set.largest,
+    std::snprintf(line, sizeof line, ": largest difference %.6g, relative %.6g\n", set.max,
                   set.relative);
     text += set.path + line;
   }

@@ -107,15 +107,15 @@ Clustering lloyd(RowView rows, std::int64_t clusters, Random& random) {
     }
     for (std::int64_t row = 0; row < count; ++row) {
       const std::span<const float> values = rows.row(row);
-      float least = std::numeric_limits<float>::infinity();
+      float min_distance = std::numeric_limits<float>::infinity();
       for (std::int64_t c = 0; c < clusters; ++c) {
         const float* centre = centres.data() + static_cast<std::size_t>(c) * dim;
         float sums[4] = {};
         for (std::size_t i = 0; i < dim; ++i) sums[i % 4] += values[i] * centre[i];
         const float distance =
             norms[static_cast<std::size_t>(c)] - 2 * ((sums[0] + sums[1]) + (sums[2] + sums[3]));
-        if (distance < least) {
-          least = distance;
+        if (distance < min_distance) {
+          min_distance = distance;
           found.labels[static_cast<std::size_t>(row)] = c;
         }
       }

@@ -47,10 +47,10 @@ class Cache {
   [[nodiscard]] virtual bool access(const Access& access, std::span<const Token> members) = 0;
   /// The group grew, shrank or was rewritten; its size is now `bytes`. Nothing happens when it is
   /// not held.
-  virtual void resized(GroupKey /*key*/, std::int64_t /*bytes*/) {}
+  virtual void notify_resize(GroupKey /*key*/, std::int64_t /*bytes*/) {}
   /// The new group `key` was split off `from`; where `from` is held, all of `key` is in memory too
-  /// and may be kept without a read. Follows the call of resized() for `from`.
-  virtual void split_off(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
+  /// and may be kept without a read. Follows the call of notify_resize() for `from`.
+  virtual void notify_split(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
   /// The group is gone (evicted, dissolved): it must not count any more.
   virtual void erase(GroupKey key) = 0;
   /// All groups of the step have been requested, and the index has taken the step's token.

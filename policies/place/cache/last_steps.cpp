@@ -22,12 +22,12 @@ class LastSteps final : public Cache {
     queue_.node(index).mark = now_;
     return hit;
   }
-  void resized(GroupKey key, std::int64_t bytes) override {
+  void notify_resize(GroupKey key, std::int64_t bytes) override {
     const GroupQueues::Index index = queue_.find(key);
     if (index != GroupQueues::kNone) queue_.set_weight(index, bytes);
   }
   /// Counts as requested in this step: a split happens to a group in use.
-  void split_off(GroupKey key, GroupKey from, std::int64_t bytes) override {
+  void notify_split(GroupKey key, GroupKey from, std::int64_t bytes) override {
     if (contains(from)) queue_.node(queue_.push_front(0, key, bytes)).mark = now_;
   }
   void erase(GroupKey key) override {

@@ -30,7 +30,7 @@ class TokenBlocks final : public Cache {
     return false;
   }
 
-  void resized(GroupKey key, std::int64_t bytes) override {
+  void notify_resize(GroupKey key, std::int64_t bytes) override {
     if (!contains(key)) return;
     used_bytes_ += bytes - bytes_.get(key);
     bytes_.set(key, bytes);
@@ -42,13 +42,14 @@ class TokenBlocks final : public Cache {
   }
 
   void end_step() override {
-    std::vector<std::pair<std::int64_t, std::int64_t>> most;  // minus the requested tokens, block
-    for (const auto& [block, tokens] : requested_) most.push_back({-tokens, block});
-    std::sort(most.begin(), most.end());
-    if (std::ssize(most) > capacity_blocks_) {
-      most.resize(static_cast<std::size_t>(capacity_blocks_));
+    // Pairs of the requested tokens, negated, and the block.
+    std::vector<std::pair<std::int64_t, std::int64_t>> by_requests;
+    for (const auto& [block, tokens] : requested_) by_requests.push_back({-tokens, block});
+    std::sort(by_requests.begin(), by_requests.end());
+    if (std::ssize(by_requests) > capacity_blocks_) {
+      by_requests.resize(static_cast<std::size_t>(capacity_blocks_));
     }
-    for (const auto& [order, block] : most) use(block);
+    for (const auto& [order, block] : by_requests) use(block);
     for (const Read& read : read_) {
       const auto found = blocks_.find(read.block);
       if (found == blocks_.end()) continue;

@@ -23,8 +23,8 @@ class DualHead final : public Layout {
     window_.resize(streams_.size());
   }
 
-  void on_event(std::int32_t s, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t s, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     switch (event.kind) {
       case EventKind::kCreated:
         put(s, event.group, stored, traffic);
@@ -62,17 +62,17 @@ class DualHead final : public Layout {
   void end_prompt(std::int32_t s, const StoredStream& stored, LayoutTraffic& traffic) override {
     Stream& stream = streams_[static_cast<std::size_t>(s)];
     std::vector<GroupId> groups;
-    std::int64_t largest = 0;
+    std::int64_t max = 0;
     for (GroupId group = 0; group < stored.groups().count(); ++group) {
       if (!stored.groups().live(group)) continue;
       groups.push_back(group);
-      largest = std::max(largest, stored.group_bytes(group));
+      max = std::max(max, stored.group_bytes(group));
       remove(s, group);
     }
     for (const Pool& pool : stream.pools) space_.give_back(pool.range);
     stream.pools.clear();
     stream.pool_bytes =
-        2 * static_cast<std::uint64_t>(static_cast<double>(largest) * (1 + headroom_share_));
+        2 * static_cast<std::uint64_t>(static_cast<double>(max) * (1 + headroom_share_));
     for (const GroupPair& pair : chain_of_pairs(window_[static_cast<std::size_t>(s)], groups)) {
       add_pool(stream, 0);
       const std::size_t pool = stream.pools.size() - 1;

@@ -55,8 +55,8 @@ class Grouped final : public Layout {
     window_.resize(placed_.size());
   }
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     switch (event.kind) {
       case EventKind::kCreated:
         write(stream, event.group, stored, traffic.writes);

@@ -37,8 +37,8 @@ class Layout {
 
   /// Follows an event of a stream, which `stored` has already taken. Entries that join a group come
   /// from memory; a group that is split is in memory. Appends to `traffic`.
-  virtual void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                        LayoutTraffic& traffic) = 0;
+  virtual void notify_event(std::int32_t stream, const GroupEvent& event,
+                            const StoredStream& stored, LayoutTraffic& traffic) = 0;
   /// All of the prompt's events have been given; the layout may place its groups anew.
   virtual void end_prompt(std::int32_t /*stream*/, const StoredStream& /*stored*/,
                           LayoutTraffic& /*traffic*/) {}

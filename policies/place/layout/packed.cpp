@@ -15,8 +15,8 @@ class Packed final : public Layout {
       : stream_bytes_(static_cast<std::uint64_t>(context.max_tokens * context.entry_bytes)),
         streams_(static_cast<std::size_t>(context.streams)) {}
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     Stream& here = streams_[static_cast<std::size_t>(stream)];
     here.rewritten.clear();
     bool in_memory = true;

@@ -15,8 +15,8 @@ class Sequence final : public Layout {
         on_flash_(static_cast<std::size_t>(context.streams),
                   std::vector<bool>(static_cast<std::size_t>(context.max_tokens))) {}
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     std::vector<bool>& on_flash = on_flash_[static_cast<std::size_t>(stream)];
     switch (event.kind) {
       case EventKind::kCreated:

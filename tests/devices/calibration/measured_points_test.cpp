@@ -237,14 +237,14 @@ TEST(MeasuredPoints, NumbersOfFioDoNotWrap) {
                     "f");
               }),
               HasSubstr("f: /global options/iodepth: found 1025"));
-  const MeasuredPoint most =
+  const MeasuredPoint max =
       fio(fio_job(kRead + R"("bs": "64M", "numjobs": "4", "iodepth": "256", "size": "1t",
                              "group_reporting": "1")",
                   1000, 1'024'000))
           .points.at(0);
-  EXPECT_EQ(most.bytes, 64u << 20);
-  EXPECT_EQ(most.depth, 1024u);
-  EXPECT_EQ(most.range_bytes, 1ull << 40);
+  EXPECT_EQ(max.bytes, 64u << 20);
+  EXPECT_EQ(max.depth, 1024u);
+  EXPECT_EQ(max.range_bytes, 1ull << 40);
   // What is left out may have any.
   const MeasuredPoints left_out = fio(fio_job(kRead + R"("bs": "4k")", 10'000, 100) + "," +
                                       fio_job(R"("rw": "write", "bs": "1g")", 1, 1));

@@ -74,7 +74,7 @@ TEST(FlashModel, UnloadedReadLatency) {
   struct Case {
     std::string name;
     DeviceSpec spec;
-    double largest;
+    double max_bytes;
   };
   const std::vector<Case> cases{
       {"channel bound", flash({{"channel_mb_s", "300"}}), 1 << 20},
@@ -87,7 +87,7 @@ TEST(FlashModel, UnloadedReadLatency) {
   };
   for (const Case& c : cases) {
     const Model model(c.spec);
-    for (double bytes = 512; bytes <= c.largest; bytes *= 2) {
+    for (double bytes = 512; bytes <= c.max_bytes; bytes *= 2) {
       if (bytes < model.integer("logical_block_bytes")) continue;
       const Measurement measured =
           measure(c.spec, {.bytes = static_cast<std::uint64_t>(bytes), .requests = 50});

@@ -35,8 +35,8 @@ inline DeviceSpec flash(const Overrides& overrides = {}) {
 
 /// Something of everything, for properties that hold of any device.
 inline DeviceSpec random_spec(Random& random, const Overrides& overrides = {}) {
-  const auto power = [&](std::uint64_t least, std::uint64_t most) {
-    return std::to_string(least << random.below(most + 1));
+  const auto power = [&](std::uint64_t min, std::uint64_t max) {
+    return std::to_string(min << random.below(max + 1));
   };
   const auto between = [&](double low, double high) {
     return std::to_string(low + (high - low) * random.uniform());

@@ -131,12 +131,12 @@ TEST(Presets, UnloadedLatencyIsThatOfTheFormula) {
 TEST(Presets, ReachTheirPeakAndNoLimitIsExceeded) {
   for (const DeviceSpec& spec : all_presets()) {
     const Model model(spec);
-    const auto most = static_cast<std::uint64_t>(model.integer("max_transfer_bytes"));
+    const auto max = static_cast<std::uint64_t>(model.integer("max_transfer_bytes"));
     const auto depth = static_cast<std::uint32_t>(2 * model.integer("queue_depth"));
     const Measurement peak =
-        measure(spec, {.bytes = most, .depth = depth, .requests = 1500, .sequential = true});
+        measure(spec, {.bytes = max, .depth = depth, .requests = 1500, .sequential = true});
     expect_close(spec.name + ", peak MB/s", peak.mb_s, model.peak_mb_s());
-    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{65536}, most}) {
+    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{65536}, max}) {
       for (const std::uint32_t at : {1u, 2u, 8u, depth}) {
         const Measurement m = measure(spec, {.bytes = bytes, .depth = at, .requests = 1000});
         const double inside = std::min<double>(at, model.integer("queue_depth"));

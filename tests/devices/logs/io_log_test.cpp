@@ -161,7 +161,7 @@ TEST_F(IoLogTest, AScheduleWrittenForFioComesBack) {
   const DeviceSpec device = DeviceSpec::load(source_folder() + "/configs/devices/ufs40.json");
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const Schedule schedule =
-        test::random_schedule({.steps = 6, .greatest_compute_ns = 3'000'000}, seed);
+        test::random_schedule({.steps = 6, .max_compute_ns = 3'000'000}, seed);
     const ScheduleMeasurement times = time_schedule(schedule, device);
     const IoLog log = read(fio_log(schedule, times, "/dev/x"));
     ASSERT_EQ(log.requests.size(), schedule.commands().size());

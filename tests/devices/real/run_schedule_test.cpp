@@ -70,7 +70,7 @@ bool same(const IoCommand& a, const IoCommand& b) {
 
 /// Steps that need no clock.
 Schedule without_computation(std::uint64_t seed) {
-  return test::random_schedule({.steps = 20, .greatest_compute_ns = 1}, seed);
+  return test::random_schedule({.steps = 20, .max_compute_ns = 1}, seed);
 }
 
 TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
@@ -94,7 +94,7 @@ TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
 
 TEST(RunSchedule, NothingIsDoneBeforeWhatItWaitsFor) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    const Schedule schedule = test::random_schedule({.steps = 10, .greatest_compute_ns = 2}, seed);
+    const Schedule schedule = test::random_schedule({.steps = 10, .max_compute_ns = 2}, seed);
     std::size_t expected = 0;
     for (const auto& [kind, value] : schedule.operations()) {
       expected += kind == Schedule::Kind::kCompute && value > 0 ? 1 : 0;

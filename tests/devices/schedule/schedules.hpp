@@ -12,7 +12,7 @@ struct ScheduleShape {
   std::uint32_t block = 4096;
   std::uint64_t space_bytes = 8 << 20;
   double write_share = 0.3;
-  std::int64_t greatest_compute_ns = 200'000;
+  std::int64_t max_compute_ns = 200'000;
 };
 
 /// Steps of random operations. Waits are of any batch, also of one that was waited for before.
@@ -42,7 +42,7 @@ inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) 
           break;
         case 2:
           schedule.compute(static_cast<std::int64_t>(
-              random.below(static_cast<std::uint64_t>(shape.greatest_compute_ns))));
+              random.below(static_cast<std::uint64_t>(shape.max_compute_ns))));
           break;
       }
     }

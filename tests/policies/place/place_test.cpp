@@ -391,7 +391,7 @@ TEST(Place, FewestMissesAreBeladys) {
       std::int64_t now = 0;
       for (const auto& [step, access] : timed) {
         for (; now < step; ++now) cache->end_step();
-        cache->resized(access.key, access.bytes);  // it has grown since
+        cache->notify_resize(access.key, access.bytes);  // it has grown since
         count += cache->access(access, {}) ? 0 : 1;
       }
       return count;

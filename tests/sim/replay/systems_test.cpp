@@ -114,7 +114,7 @@ TEST_F(Systems, PickNoMoreTokensThanTheirBudget) {
     SCOPED_TRACE(system.name);
     const std::int64_t budget = selection_budget(system);
     if (budget == kUnlimited) continue;
-    std::int64_t most = 0;
+    std::int64_t max = 0;
     for (const LayerLog& layer : log_of(system).layers) {
       for (const StreamLog& stream : layer.streams) {
         Groups groups;
@@ -129,13 +129,13 @@ TEST_F(Systems, PickNoMoreTokensThanTheirBudget) {
               tokens += is_last ? stream.last_tokens[at] : std::ssize(groups.members(group));
             }
             EXPECT_LE(tokens, budget);
-            most = std::max(most, tokens);
+            max = std::max(max, tokens);
           }
         }
       }
     }
     // A threshold may leave much of it.
-    EXPECT_GT(most, system.decide.selection.name() == "threshold" ? 0 : budget / 2);
+    EXPECT_GT(max, system.decide.selection.name() == "threshold" ? 0 : budget / 2);
   }
 }
 

@@ -69,12 +69,12 @@ std::optional<KvSwapSolution> exhaustive(const KvSwapProblem& problem, std::int6
         if (!fits || !useful) break;
         slots = c;
       }
-      const bool holds_the_least =
+      const bool holds_the_minimum =
           slots >= 0 &&
           kvswap_memory_bytes(problem,
                               {sigma, group, (problem.min_reuse_tokens() + group - 1) / group},
                               context) <= problem.budget_bytes;
-      if (!holds_the_least) continue;
+      if (!holds_the_minimum) continue;
       fitting[{sigma, group}] = {batch, context, {sigma, group, slots}, 0, {}, false};
     }
   }

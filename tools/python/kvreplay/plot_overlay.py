@@ -79,11 +79,11 @@ def draw_table(axes, name, rows):
                     handletextpad=0.1, columnspacing=0.8, borderpad=0)
 
 
-def value_ticks(least, most):
+def value_ticks(minimum, maximum):
     """Round numbers in and next to the range: finer ones where it is narrow."""
-    steps = (1, 2, 5) if most / least > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    steps = (1, 2, 5) if maximum / minimum > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
     ticks = [step * 10.0 ** power for power in range(-3, 9) for step in steps]
-    return [tick for tick in ticks if least / 1.25 <= tick <= most * 1.25]
+    return [tick for tick in ticks if minimum / 1.25 <= tick <= maximum * 1.25]
 
 
 def draw(tables, title):

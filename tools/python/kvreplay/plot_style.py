@@ -69,20 +69,20 @@ def made_with(rows):
     return "; ".join(texts)
 
 
-def apart(values, least_share):
+def apart(values, min_share):
     """Of sorted values those that lie at least so far apart on a logarithmic axis, in shares of its
     length; the first and the last always."""
     length = math.log(values[-1] / values[0])
     kept = [values[0]]
     for value in values[1:-1]:
-        if min(math.log(value / kept[-1]), math.log(values[-1] / value)) >= least_share * length:
+        if min(math.log(value / kept[-1]), math.log(values[-1] / value)) >= min_share * length:
             kept.append(value)
     return kept + values[-1:] if len(values) > 1 else kept
 
 
-def label_ticks(axis, values, least_share, kibibytes):
+def label_ticks(axis, values, min_share, kibibytes):
     """Ticks at those of the sorted values that lie apart(); as they are, or bytes in KiB."""
-    ticks = apart(values, least_share)
+    ticks = apart(values, min_share)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_ticklabels([f"{tick / 1024 if kibibytes else tick:g}" for tick in ticks])

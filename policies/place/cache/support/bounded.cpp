@@ -44,7 +44,7 @@ bool BoundedCache::access(const Access& access, std::span<const Token> /*members
   return false;
 }
 
-void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
+void BoundedCache::notify_resize(GroupKey key, std::int64_t bytes) {
   if (!contains(key)) return;
   used_weight_ += capacity_.weight(bytes) - weight_of(key);
   used_bytes_ += bytes - bytes_.get(key);
@@ -53,7 +53,7 @@ void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
   while (used_weight_ > capacity_.limit) evict();
 }
 
-void BoundedCache::split_off(GroupKey key, GroupKey from, std::int64_t bytes) {
+void BoundedCache::notify_split(GroupKey key, GroupKey from, std::int64_t bytes) {
   if (contains(from)) consider(key, bytes, false);
 }
 

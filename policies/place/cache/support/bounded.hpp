@@ -30,8 +30,8 @@ struct Capacity {
 class BoundedCache : public Cache {
  public:
   [[nodiscard]] bool access(const Access& access, std::span<const Token> members) final;
-  void resized(GroupKey key, std::int64_t bytes) final;
-  void split_off(GroupKey key, GroupKey from, std::int64_t bytes) final;
+  void notify_resize(GroupKey key, std::int64_t bytes) final;
+  void notify_split(GroupKey key, GroupKey from, std::int64_t bytes) final;
   void erase(GroupKey key) final;
   [[nodiscard]] bool contains(GroupKey key) const final { return bytes_.get(key) != kNotHeld; }
   [[nodiscard]] std::int64_t used_bytes() const final { return used_bytes_; }

@@ -144,11 +144,11 @@ class Reference {
     std::int64_t total = 0;
     for (const auto& [group, count] : waiting_) total += count;
     if (total >= max_buffered_) {
-      const auto most = std::max_element(waiting_.begin(), waiting_.end(),
-                                         [](auto& a, auto& b) { return a.second < b.second; });
-      actions.loaded.push_back(most->first);
-      actions.split.push_back(most->first);
-      waiting_.erase(most);
+      const auto fullest = std::max_element(waiting_.begin(), waiting_.end(),
+                                            [](auto& a, auto& b) { return a.second < b.second; });
+      actions.loaded.push_back(fullest->first);
+      actions.split.push_back(fullest->first);
+      waiting_.erase(fullest);
     }
     return actions;
   }

@@ -113,8 +113,8 @@ class RetentionDriver final : public EventSink {
   void tell(std::int64_t position, const std::vector<Token>& tokens) {
     if (!retention_->needs_attention()) return;
     for (std::int64_t head = 0; head < query_heads_; ++head) {
-      retention_->on_attention(head, static_cast<Token>(position), tokens,
-                               weights(position, head, tokens));
+      retention_->notify_attention(head, static_cast<Token>(position), tokens,
+                                   weights(position, head, tokens));
     }
   }
 

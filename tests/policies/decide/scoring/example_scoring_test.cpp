@@ -22,7 +22,7 @@ class FirstKey final : public Scoring {
  public:
   FirstKey(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {

@@ -79,7 +79,7 @@ TEST(ProductQuantisation, MatchesItsFormula) {
                        centroids, labels);
       for (std::size_t token = 0; token < 40; ++token) {
         std::size_t nearest = 0;
-        double least = std::numeric_limits<double>::infinity();
+        double min_distance = std::numeric_limits<double>::infinity();
         for (std::size_t c = 0; c < kCentroids; ++c) {
           double distance = 0;
           for (std::size_t i = 0; i < kDim; ++i) {
@@ -87,8 +87,8 @@ TEST(ProductQuantisation, MatchesItsFormula) {
                                       static_cast<double>(centroids[c * kDim + i]);
             distance += difference * difference;
           }
-          if (distance < least) {
-            least = distance;
+          if (distance < min_distance) {
+            min_distance = distance;
             nearest = c;
           }
         }

@@ -69,9 +69,10 @@ class ProjectedKeysTest : public ::testing::Test {
   }
   /// The columns of A with the largest sums of |x A|, where element(row, i) of `rows` rows is x.
   template <typename Element>
-  [[nodiscard]] static std::vector<std::int64_t> largest(const HeadAdapters& adapters,
-                                                         std::int64_t kv, std::int64_t rows,
-                                                         std::int64_t count, Element element) {
+  [[nodiscard]] static std::vector<std::int64_t> columns_of_max(const HeadAdapters& adapters,
+                                                                std::int64_t kv, std::int64_t rows,
+                                                                std::int64_t count,
+                                                                Element element) {
     std::vector<std::pair<double, std::int64_t>> sums;
     for (std::int64_t column = 0; column < kDim; ++column) {
       double sum = 0;
@@ -138,7 +139,7 @@ TEST_F(ProjectedKeysTest, PartialTakesTheColumnsThatThePromptsQueriesUse) {
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
     // Rows: the 3 query heads of the KV head, 40 positions each.
-    columns[kv] = largest(adapters, kv, 3 * 40, 4, [&](std::int64_t row, std::int64_t i) {
+    columns[kv] = columns_of_max(adapters, kv, 3 * 40, 4, [&](std::int64_t row, std::int64_t i) {
       return query(kv * 3 + row / 40, row % 40, i);
     });
   }
@@ -157,11 +158,11 @@ TEST_F(ProjectedKeysTest, PartialMayAddTheColumnsOfTheKeys) {
   scored.create_varied();
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
-    columns[kv] = largest(adapters, kv, 3 * 40, 3, [&](std::int64_t row, std::int64_t i) {
+    columns[kv] = columns_of_max(adapters, kv, 3 * 40, 3, [&](std::int64_t row, std::int64_t i) {
       return query(kv * 3 + row / 40, row % 40, i);
     });
     for (const std::int64_t column :
-         largest(adapters, kv, 40, 3, [&](std::int64_t row, std::int64_t i) {
+         columns_of_max(adapters, kv, 40, 3, [&](std::int64_t row, std::int64_t i) {
            return key(kv, static_cast<Token>(row), i);
          })) {
       if (std::count(columns[kv].begin(), columns[kv].end(), column) == 0) {

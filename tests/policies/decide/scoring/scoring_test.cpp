@@ -119,10 +119,10 @@ TEST_F(ScoringTest, AllScoresAreEqual) {
 
 TEST_F(ScoringTest, HeadRulesOverTokensThenTheBestOfTheGroup) {
   using Rule = std::function<double(const Groups&, Token)>;
-  const auto over_heads = [&](Token token, const auto& value, bool largest) {
-    double joined = largest ? kNone : 0;
+  const auto over_heads = [&](Token token, const auto& value, bool takes_max) {
+    double joined = takes_max ? kNone : 0;
     for (std::int64_t head = 0; head < 6; ++head) {
-      joined = largest ? std::max(joined, value(head, token)) : joined + value(head, token);
+      joined = takes_max ? std::max(joined, value(head, token)) : joined + value(head, token);
     }
     return joined;
   };

@@ -114,11 +114,11 @@ TEST(Caches, ClusterAlignedEvictsLargeOnesButNotTheLatelyUpdated) {
   for (GroupId group = 0; group < 5; ++group) {
     EXPECT_FALSE(cache->access({{0, group}, 10 * (group + 1)}, {}));
   }
-  cache->resized({0, 4}, 60);  // the largest; a fifth of five places is reserved for it
+  cache->notify_resize({0, 4}, 60);  // the largest; a fifth of five places is reserved for it
   EXPECT_FALSE(cache->access({{0, 5}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 3}));
   EXPECT_TRUE(cache->contains({0, 4}));
-  cache->resized({0, 0}, 11);  // takes the reserved place
+  cache->notify_resize({0, 0}, 11);  // takes the reserved place
   EXPECT_FALSE(cache->access({{0, 6}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 4}));
   EXPECT_TRUE(cache->contains({0, 0}));
@@ -446,10 +446,10 @@ std::unique_ptr<Reference> make_reference(const std::string& name, std::int64_t 
 }
 
 /// A few groups often and many rarely, with a loop every now and then; sizes by group.
-std::vector<Access> random_accesses(Random& random, std::int64_t largest) {
+std::vector<Access> random_accesses(Random& random, std::int64_t max_bytes) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(kStreams) * 64);
   for (std::int64_t& size : bytes) {
-    size = 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(largest)));
+    size = 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(max_bytes)));
   }
   std::vector<Access> accesses;
   const auto add = [&](std::uint64_t which) {
@@ -554,12 +554,12 @@ TEST_P(EachCache, NeverExceedsItsCapacityWhateverHappens) {
           (void)cache->access({act.key, act.bytes}, {});
           break;
         case Kind::kResize:
-          cache->resized(act.key, act.bytes);
+          cache->notify_resize(act.key, act.bytes);
           break;
         case Kind::kSplit: {
           const bool held = cache->contains(act.key);
-          cache->resized(act.key, act.bytes);
-          cache->split_off(act.other, act.key, act.other_bytes);
+          cache->notify_resize(act.key, act.bytes);
+          cache->notify_split(act.other, act.key, act.other_bytes);
           EXPECT_TRUE(held || !cache->contains(act.other));
           sizes[act.other] = act.other_bytes;
           break;
@@ -608,24 +608,24 @@ TEST_P(EachCache, DoesNotBeatBelady) {
 }
 
 /// The least misses of any cache that reads on demand, by trying everything.
-int least_misses(const std::vector<int>& groups, std::size_t at, std::vector<int> held,
-                 std::size_t capacity) {
+int min_misses(const std::vector<int>& groups, std::size_t at, std::vector<int> held,
+               std::size_t capacity) {
   if (at == groups.size()) return 0;
   const int group = groups[at];
   if (std::find(held.begin(), held.end(), group) != held.end()) {
-    return least_misses(groups, at + 1, held, capacity);
+    return min_misses(groups, at + 1, held, capacity);
   }
-  int least = least_misses(groups, at + 1, held, capacity);
+  int min = min_misses(groups, at + 1, held, capacity);
   if (held.size() < capacity) {
     held.push_back(group);
-    return 1 + std::min(least, least_misses(groups, at + 1, held, capacity));
+    return 1 + std::min(min, min_misses(groups, at + 1, held, capacity));
   }
   for (std::size_t i = 0; i < held.size(); ++i) {
     std::vector<int> other = held;
     other[i] = group;
-    least = std::min(least, least_misses(groups, at + 1, other, capacity));
+    min = std::min(min, min_misses(groups, at + 1, other, capacity));
   }
-  return 1 + least;
+  return 1 + min;
 }
 
 TEST(Caches, BeladyIsOptimal) {
@@ -640,7 +640,7 @@ TEST(Caches, BeladyIsOptimal) {
     }
     const std::string result = replay(
         *make_cache(bounded("belady", "groups", static_cast<std::int64_t>(capacity))), accesses);
-    EXPECT_EQ(std::count(result.begin(), result.end(), 'm'), least_misses(groups, 0, {}, capacity));
+    EXPECT_EQ(std::count(result.begin(), result.end(), 'm'), min_misses(groups, 0, {}, capacity));
   }
 }
 

@@ -79,7 +79,7 @@ TEST_F(TokenBlocksTest, AnErasedGroupIsGone) {
   EXPECT_EQ(step({3, 4}), "mm");
   cache_->erase({0, 3});
   EXPECT_EQ(cache_->used_bytes(), 4);
-  cache_->resized({0, 4}, 9);
+  cache_->notify_resize({0, 4}, 9);
   EXPECT_EQ(cache_->used_bytes(), 9);
   EXPECT_FALSE(cache_->contains({0, 3}));
 }

@@ -105,16 +105,16 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
     std::set<std::pair<GroupId, GroupId>> expected;
     while (left.size() > 1) {
       std::pair<GroupId, GroupId> best{kNoGroup, kNoGroup};
-      int most = 0;
+      int max_count = 0;
       for (const GroupId a : left) {
         for (const GroupId b : left) {
-          if (a < b && count(a, b) > most) {
-            most = count(a, b);
+          if (a < b && count(a, b) > max_count) {
+            max_count = count(a, b);
             best = {a, b};
           }
         }
       }
-      if (most == 0) best = {*left.begin(), *std::next(left.begin())};
+      if (max_count == 0) best = {*left.begin(), *std::next(left.begin())};
       expected.insert(best);
       left.erase(best.first);
       left.erase(best.second);
@@ -143,7 +143,7 @@ class Bench {
     const GroupEvent event{kind, group, other, tokens};
     stored_.on_event(event);
     LayoutTraffic traffic;
-    layout_->on_event(0, event, stored_, traffic);
+    layout_->notify_event(0, event, stored_, traffic);
     return traffic;
   }
   void create(std::vector<Token> tokens) {

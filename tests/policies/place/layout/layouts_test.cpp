@@ -35,7 +35,7 @@ class Bench {
     const GroupEvent event{kind, group, other, tokens};
     stored_.on_event(event);
     LayoutTraffic traffic;
-    layout_->on_event(0, event, stored_, traffic);
+    layout_->notify_event(0, event, stored_, traffic);
     moved_reads = traffic.moved_reads;
     return traffic.writes;
   }
@@ -177,7 +177,7 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
         logs[static_cast<std::size_t>(s)].for_events(segment, [&](const GroupEvent& event) {
           stream.on_event(event);
           LayoutTraffic traffic;
-          layout->on_event(s, event, stream, traffic);
+          layout->notify_event(s, event, stream, traffic);
           mark(traffic);
         });
       }
