@@ -45,7 +45,7 @@ class Precision {
                             EventSink& /*events*/) {}
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
-  /// Whether kreencoded events of other parts change what is stored (notify_event).
+  /// Whether kReencoded events of other parts change what is stored (notify_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that
   /// have not been taken yet (the step's own) are exact. Valid until the next call of any method.

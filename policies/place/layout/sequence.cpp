@@ -5,8 +5,8 @@
 namespace kvreplay {
 namespace {
 
-/// Every token has a slot of the largest entry's size, token after token, stream after stream.
-/// An entry is written when it first joins a group, and stays where it is when groups change.
+/// Every token has a slot of the largest entry's size, token after token and stream after stream.
+/// An entry is written when it first joins a group, and stays in its slot when groups change.
 class Sequence final : public Layout {
  public:
   explicit Sequence(const Context& context)

@@ -9,12 +9,12 @@ std::vector<Parameter> capacity_and(std::vector<Parameter> others) {
   constexpr double kMost = 1e15;
   std::vector<Parameter> parameters{
       integer_parameter("capacity_groups", "groups", 0, {0, kMost},
-                        "groups held of one layer, all its streams together; 0 = see bytes"),
+                        "groups held per layer, over all its streams; 0 = by capacity_bytes"),
       integer_parameter("capacity_bytes", "bytes", 0, {0, kMost},
-                        "bytes held of one layer, all its streams together; 0 = see groups"),
+                        "bytes held per layer, over all its streams; 0 = by capacity_groups"),
       flag_parameter("paged_by_layer", false,
-                     "DRAM holds one layer's groups at a time (DynaKV's virtual cache): they are "
-                     "read again for each step, with a pipeline that does so"),
+                     "DRAM holds one layer's groups at a time (DynaKV's virtual cache), which are "
+                     "read again at each step; needs a pipeline that does so"),
   };
   parameters.insert(parameters.end(), std::make_move_iterator(others.begin()),
                     std::make_move_iterator(others.end()));

@@ -11,7 +11,7 @@ namespace kvreplay {
 /// capacity_groups, capacity_bytes and paged_by_layer, followed by a policy's own parameters.
 [[nodiscard]] std::vector<Parameter> capacity_and(std::vector<Parameter> others = {});
 
-/// A limit on groups or on bytes: exactly one of the two is given. Policies reckon in weights: 1 a
+/// A limit on groups or on bytes; exactly one of the two is given. Policies count in weights: 1 per
 /// group, or its bytes.
 struct Capacity {
   std::int64_t limit = 0;
@@ -25,8 +25,9 @@ struct Capacity {
   }
 };
 
-/// What the caches of limited capacity have in common: they read on a miss, make room until the
-/// newcomer fits, and keep it, unless it is larger than the whole. A policy says in which order.
+/// What the caches of limited capacity have in common: they read on a miss, evict until the
+/// newcomer fits, and keep it unless it is larger than the whole capacity. A policy decides the
+/// order of eviction.
 class BoundedCache : public Cache {
  public:
   [[nodiscard]] bool access(const Access& access, std::span<const Token> members) final;
@@ -49,7 +50,7 @@ class BoundedCache : public Cache {
     return capacity_.weight(bytes_.get(key));
   }
   [[nodiscard]] std::int64_t bytes_of(GroupKey key) const { return bytes_.get(key); }
-  /// The policy has dropped a held group.
+  /// For the policy to call: it has dropped a held group.
   void release(GroupKey key);
 
   /// A held group is requested.
@@ -63,7 +64,7 @@ class BoundedCache : public Cache {
   virtual void insert(GroupKey key, std::int64_t weight) = 0;
   /// Drops one of the held groups (calls release).
   virtual void evict() = 0;
-  /// A held group has gone, by no decision of the policy.
+  /// A held group has gone without a decision of the policy.
   virtual void remove(GroupKey key) = 0;
   /// A held group has changed; its weight may be the same as before.
   virtual void on_change(GroupKey /*key*/, std::int64_t /*weight*/) {}
@@ -80,7 +81,7 @@ class BoundedCache : public Cache {
   std::int64_t used_weight_ = 0;
 };
 
-/// How a policy's class becomes a part.
+/// Registers a policy's class as a part.
 template <typename Policy>
 [[nodiscard]] std::unique_ptr<Cache> make_cache(const Arguments& arguments,
                                                 const Cache::Context& context) {
