@@ -14,7 +14,7 @@
 namespace kvreplay {
 namespace {
 
-/// Of ClusterKV on a server core (thousand.json), by the units of the functions below.
+/// Nanoseconds per unit (see the functions below) for ClusterKV on a server core (thousand.json).
 constexpr std::array<double, kStageCount> kServerRates{0.3, 500, 10000};
 
 /// Recorded layer x step x token x query head x element.

@@ -23,8 +23,8 @@ void StageExecutor::run() {
   for (const std::vector<std::size_t>& chunk : chunks()) run_chunk(chunk);
 }
 
-/// Decisions that are made together: they are of one LockstepGroup, and their logs fit into half of
-/// the memory. The other half is for plans, and for the vectors of the layers under way.
+/// Decisions that are made together. They are of one LockstepGroup, and their logs fit into half of
+/// the memory. The other half is for plans, and for the vectors of the current layers.
 std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   const std::vector<DecisionNode>& decisions = context_.graph.decisions();
   std::vector<std::size_t> order;
@@ -73,7 +73,7 @@ void StageExecutor::run_chunk(const std::vector<std::size_t>& chunk) {
 void StageExecutor::write_logs(std::size_t decision) {
   const DecisionNode& node = context_.graph.decisions()[decision];
   for (const std::string& system : node.systems) {
-    // Decisions of one system that differ in their settings are numbered.
+    // Decisions of one system that differ in their settings get numbers.
     const int number = ++logs_written_[{node.trace, system}];
     std::string name = context_.traces[node.trace].name + ".";
     name += system;
@@ -85,7 +85,7 @@ void StageExecutor::write_logs(std::size_t decision) {
   }
 }
 
-/// Plans in windows that fit into memory: all of a window are placed, then timed.
+/// Makes plans in windows that fit into memory: all plans of a window are placed, then timed.
 void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
   std::vector<std::size_t> waiting;
   for (const std::size_t i : chunk) {
@@ -137,7 +137,7 @@ std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placem
   return plans;
 }
 
-/// `units` receives the work of placing: none, where the store has the plan.
+/// `units` receives the work of placing, 0 where the store has the plan.
 IoPlan StageExecutor::plan_of(std::size_t placement, double& units) {
   const PlacementNode& node = context_.graph.placements()[placement];
   if (!outputs_.placements[placement].must_compute) {

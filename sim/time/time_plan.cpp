@@ -20,15 +20,15 @@
 namespace kvreplay {
 namespace {
 
-/// Regions begin at multiples of this, so that no flash page is shared by two of them.
+/// Regions begin at multiples of this, so that no two of them share a flash page.
 constexpr std::uint64_t kRegionAlignment = 1 << 20;
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
 }
 
-/// What layer i of the target model does: the plan that it follows, or none when it attends in
-/// full, in memory.
+/// What layer i of the target model does: the plan that it follows, or none when it uses full
+/// attention.
 struct TargetLayer {
   const LayerPlan* plan = nullptr;
   // Device offsets by sequence; empty without a plan, and without an index on flash.
@@ -44,7 +44,7 @@ std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
   return plans;
 }
 
-/// One step of the plan out of each of `count` equal strata of the steps after the warm-up.
+/// Draws one step of the plan from each of `count` equal strata of the steps after the warm-up.
 std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
   if (count <= 0 || count > usable) count = usable;
   Random random(seed);
@@ -87,7 +87,8 @@ class StepTimer {
     const Process process = decode(steps);
     simulation_.spawn(process);
     simulation_.run();
-    if (!process.done()) throw std::logic_error("the pipeline waits for what never comes");
+    if (!process.done())
+      throw std::logic_error("the pipeline waits for something that never happens");
 
     const DeviceCounters counters = device_->counters();
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
@@ -101,7 +102,7 @@ class StepTimer {
   }
 
  private:
-  /// Gives every (layer, sequence) its region, sequences of a layer side by side.
+  /// Gives every (layer, sequence) its region; the sequences of a layer lie side by side.
   void lay_out() {
     const std::vector<const LayerPlan*> plans = plans_to_follow(plan_);
     std::uint64_t offset = 0;
@@ -145,7 +146,7 @@ class StepTimer {
       max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
     }
     if (pipeline_->index_on_flash()) use.index_bytes = max_index_bytes;
-    use.cache_bytes += 2 * max_paged_cache_bytes;  // of the layer that attends, and of the next one
+    use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
     use.read_buffer_bytes = max_fetched_bytes * pipeline_->read_buffers();
     for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
                                 &use.buffered_bytes, &use.read_buffer_bytes}) {
@@ -185,7 +186,7 @@ class StepTimer {
     return options_.warm_up_steps + (step + shift) % usable;
   }
 
-  /// Fills work_ with what the step asks for, and counts it.
+  /// Fills work_ with the work of the step, and counts it.
   void prepare(std::int64_t step) {
     cache_.resize(layers_.size());
     work_.head_ns = head_compute(model_, platform_, options_.batch);
@@ -293,7 +294,7 @@ class StepTimer {
     }
   }
 
-  /// A pipeline runs all work of the step, once, and is idle only for I/O.
+  /// Checks that the pipeline ran all work of the step once, and was idle only for I/O.
   void check(const StepTiming& timing) {
     commands_expected_ += timing.read_requests + timing.write_requests;
     if (timing.compute_ns != work_.compute_ns() ||
@@ -310,9 +311,10 @@ class StepTimer {
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Pipeline> pipeline_;
-  StepWork work_;  ///< of the step that is under way
+  StepWork work_;  ///< of the current step
   VirtualMachine machine_;
-  std::optional<RecordingMachine> recorder_;  ///< runs each step too, where a schedule is wanted
+  std::optional<RecordingMachine>
+      recorder_;  ///< also runs each step, where a schedule is requested
   std::vector<TargetLayer> layers_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
@@ -337,7 +339,7 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
   if (plan.shape != model.kv_shape()) throw std::logic_error("a plan for another model's shape");
   if (plans_to_follow(plan).empty()) {
     throw UserError({"", plan.system},
-                    "every recorded layer is one of its dense_layers: there is none to follow",
+                    "every recorded layer is one of its dense_layers, so there is none to follow",
                     "a trace with a later layer");
   }
   if (model.context_tokens == 0) {

@@ -13,7 +13,7 @@ void for_step(Step& step, Visit&& visit) {
             write_requests);
 }
 
-/// Without its steps.
+/// Visits a timing's numbers, without its steps.
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
   auto& [steps, batch, requested, hit, missed, best_hit, min_read, flash_read, attended,

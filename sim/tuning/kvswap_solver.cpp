@@ -7,8 +7,8 @@
 namespace kvreplay {
 namespace {
 
-/// Slots of the reuse buffer at the `raised`th sigma from the first that fits. None where the
-/// budget does not leave the least.
+/// Slots of the reuse buffer, where `raised` counts how often sigma was raised from the first one
+/// that fits. None where the budget does not leave room for the minimum.
 std::optional<std::int64_t> capacity(const KvSwapProblem& problem, std::int64_t sigma,
                                      std::int64_t group_tokens, std::int64_t context_tokens,
                                      std::int64_t raised) {
@@ -22,7 +22,7 @@ std::optional<std::int64_t> capacity(const KvSwapProblem& problem, std::int64_t 
   if (problem.delta_tokens > 0) {
     tokens = std::min(tokens, min_tokens + raised * problem.delta_tokens);
   }
-  // Whole groups, of as many tokens at least where they fit.
+  // Whole groups that hold at least that many tokens, where they fit.
   return std::min((tokens + group_tokens - 1) / group_tokens, fits);
 }
 

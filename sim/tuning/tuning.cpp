@@ -72,8 +72,8 @@ void judge(Tuning& tuning, const std::string& best_by) {
   }
   const TunedRow* best = nullptr;
   if (rule == "balance") {
-    // The shortest way to the point that has the best of each objective; each counts by its range
-    // on the front.
+    // The shortest distance to the point with the best of each objective. Each objective is scaled
+    // by its range on the front.
     Objectives low;
     Objectives high;
     low.fill(std::numeric_limits<double>::infinity());

@@ -69,7 +69,7 @@ void check_mode(const CLI::App& command, const TuneOptions& options) {
   }
   if (options.kvswap.budget_mib > 0 && options.system == "any") {
     throw UserError({"tune", "--system"}, "found any with --budget-mib",
-                    "the name of a system made as kvswap is");
+                    "the name of a system composed like kvswap");
   }
 }
 
@@ -354,7 +354,7 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
   const std::string group = kSolverGroup;
   command
       .add_option("--budget-mib", options.kvswap.budget_mib,
-                  "Memory of KV management of one sequence, all layers, in MiB")
+                  "Memory of KV management per sequence, over all layers, in MiB")
       ->check(in_range(1, 1 << 20))
       ->type_name("MIB")
       ->group(group);

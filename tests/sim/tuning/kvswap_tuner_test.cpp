@@ -121,7 +121,7 @@ TEST_F(KvSwapTunerTest, TableSaysWhatDoesNotFitAndWhatIsNotHidden) {
             "hidden_io  reuse  attention_mass\n"
             "1      1024     does not fit into the budget, even at the largest sigma\n"
             "2      1024     4   8      24     3.0         12.50       10.00       5.00    "
-            "0.500      0.500  0.9000  (not hidden: the fastest that was tried)\n");
+            "0.500      0.500  0.9000  (not hidden; the fastest one tried)\n");
 }
 
 TEST_F(KvSwapTunerTest, Refuses) {
@@ -135,7 +135,7 @@ TEST_F(KvSwapTunerTest, Refuses) {
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) { wanted.max_context = 100; }),
               HasSubstr("at least the 204 tokens"));
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) { wanted.system = "quest"; }),
-              HasSubstr("made as kvswap is"));
+              HasSubstr("composed like kvswap"));
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) {
                 wanted.experiment.sets = {"device=[\"ufs40\", \"emmc51\"]"};
               }),

@@ -55,8 +55,8 @@ class BoundedCache : public Cache {
 
   /// A held group is requested.
   virtual void on_hit(GroupKey key) = 0;
-  /// A group that is not held is requested; or, where `requested` is false, was split off one that
-  /// is. Nothing has been evicted for it yet, and it may turn out too large to be kept.
+  /// A group that is not held is requested or, where `requested` is false, was split off a held
+  /// one. Nothing has been evicted for it yet, and it may turn out to be too large to keep.
   virtual void on_newcomer(GroupKey /*key*/, std::int64_t /*weight*/, bool /*requested*/) {}
   /// Whether the newcomer is worth an eviction; otherwise it is not kept.
   [[nodiscard]] virtual bool prefers_newcomer() const { return true; }

@@ -253,7 +253,7 @@ TEST_F(RecordingMachineTest, APipelineThatIsNoLineIsRefused) {
   EXPECT_EQ(logic_error_of([&] { machine_.run(reads_while_it_computes(machine_)); }), kBranches);
   RecordingMachine other(schedule_, work_);
   EXPECT_EQ(logic_error_of([&] { other.run(restarts(other)); }),
-            "a transfer was started again, but not waited for");
+            "a transfer was started again without having been waited for");
   RecordingMachine twice(schedule_, work_);
   schedule_.begin_step();
   StepTask one = computes(twice);
