@@ -16,8 +16,8 @@ namespace {
 constexpr std::array kReadNames{"command_latency_us", "command_overhead_us", "read_us",
                                 "channel_mb_s", "link_mb_s"};
 constexpr std::array kCountNames{"channels", "dies_per_channel"};
-constexpr double kMostParallel = 64;      ///< channels, or dies per channel
-constexpr double kMostWriteBuffer = 1e9;  ///< bytes
+constexpr double kMaxParallel = 64;      ///< channels, or dies per channel
+constexpr double kMaxWriteBuffer = 1e9;  ///< bytes
 
 using Points = std::vector<MeasuredPoint>;
 
@@ -55,7 +55,7 @@ Unknown limited(Unknown unknown, const DeviceSpec& spec) {
 /// What a search has found.
 struct Found {
   Values values;
-  std::vector<std::string> untold = {};  ///< not determined by the points: the base's
+  std::vector<std::string> undetermined = {};  ///< not determined by the points: the base's
   std::uint64_t evaluations = 0;
 };
 
@@ -107,7 +107,7 @@ class Search {
       advance(kFineUnits);
     }
     Found found{.values = std::min_element(fits.begin(), fits.end(), less)->values};
-    found.untold = take_untold_from_base(found.values);
+    found.undetermined = take_undetermined_from_base(found.values);
     found.evaluations = evaluations_;
     return found;
   }
@@ -154,9 +154,9 @@ class Search {
 
   /// Some parameters are not determined by the points, such as the rate of a link that is never
   /// busy: the base's value fits the points as well, and is kept.
-  [[nodiscard]] std::vector<std::string> take_untold_from_base(Values& values) {
+  [[nodiscard]] std::vector<std::string> take_undetermined_from_base(Values& values) {
     constexpr double kAsWell = 1.01;
-    std::vector<std::string> untold;
+    std::vector<std::string> undetermined;
     double lowest = sum_of_squares(log_errors(values));
     for (const Unknown& unknown : unknowns_) {
       Values candidate = values;
@@ -165,9 +165,9 @@ class Search {
       if (misfit > kAsWell * lowest) continue;
       values = std::move(candidate);
       lowest = misfit;
-      untold.push_back(unknown.name);
+      undetermined.push_back(unknown.name);
     }
-    return untold;
+    return undetermined;
   }
 
   const ConfigNode config_;
@@ -229,7 +229,7 @@ std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double max_mb_s) {
 std::vector<Values> read_starts(const Values& base, const Points& points, double max_mb_s) {
   const auto [latency_us, iops] = extremes(points);
   std::vector<Values> starts{base};
-  for (double dies = 1; dies <= kMostParallel; dies *= 2) {
+  for (double dies = 1; dies <= kMaxParallel; dies *= 2) {
     for (const double controller_share : {1.0, 0.2}) {
       for (const bool link_binds : {true, false}) {
         Values values = base;
@@ -267,7 +267,7 @@ std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double max_mb_s) {
   unknowns.back().max = unlimiting_mb_s(max_mb_s);
   const double buffer = value_of(spec, "write_buffer_bytes");
   unknowns.push_back(
-      {"write_buffer_bytes", buffer, buffer, min_write_buffer(spec), kMostWriteBuffer});
+      {"write_buffer_bytes", buffer, buffer, min_write_buffer(spec), kMaxWriteBuffer});
   for (const char* name : {"program_us", "booster_program_us"}) {
     if (name != std::string("program_us") && value_of(spec, "booster_bytes") == 0) continue;
     const double base = value_of(spec, name);
@@ -290,8 +290,8 @@ std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, con
         values["write_latency_us"] = rounded(latency_us);
         values["write_overhead_us"] = rounded(controller_share * 1e6 / iops);
         values["write_link_mb_s"] = rounded(2 * max_mb_s);
-        values["write_buffer_bytes"] = rounded(std::clamp(
-            buffer * base.at("write_buffer_bytes"), min_write_buffer(spec), kMostWriteBuffer));
+        values["write_buffer_bytes"] = rounded(std::clamp(buffer * base.at("write_buffer_bytes"),
+                                                          min_write_buffer(spec), kMaxWriteBuffer));
         const double program_us = bytes_of_all_dies(spec) / (headroom * max_mb_s);
         values["program_us"] = rounded(program_us);
         if (values.contains("booster_program_us")) {
@@ -357,8 +357,8 @@ void check_block(const CalibrateOptions& options, const DeviceSpec& spec) {
 
 void take(Calibration& calibration, Found found) {
   calibration.config = with(calibration.config, found.values);
-  for (const std::string& name : found.untold) {
-    calibration.untold.insert(found.values.extract(name));
+  for (const std::string& name : found.undetermined) {
+    calibration.undetermined.insert(found.values.extract(name));
   }
   calibration.fitted.merge(found.values);
   calibration.evaluations += found.evaluations;
@@ -376,7 +376,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   Calibration result{.config = base};
   if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
     const char* order = *options.mixing > 0.5 ? "random" : "arrival";
-    result.told["service_order"] = order;
+    result.from_burst["service_order"] = order;
     result.config = result.config.with("service_order", order);
   }
   for (const MeasuredPoint& point : points) result.points.push_back({point});
@@ -449,13 +449,15 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
   const std::string of_base = "; of " + base.at("name").text() + ": ";
   for (const Parameter& parameter : spec.device.part().parameters) {
-    const bool fitted =
-        calibration.fitted.contains(parameter.name) || calibration.told.contains(parameter.name);
+    const bool fitted = calibration.fitted.contains(parameter.name) ||
+                        calibration.from_burst.contains(parameter.name);
     if (!fitted && !base.has(parameter.name)) continue;  // the default applies
     const bool by_writes = calibration.decided_by_writes.contains(parameter.name);
     const ConfigNode& from = by_writes && !fitted ? base : calibration.config;
     const nlohmann::json& raw = from.at(parameter.name).raw();
-    std::string source = fitted ? "calibrated from " : by_writes ? "not told by " : "not fitted";
+    std::string source = fitted      ? "calibrated from "
+                         : by_writes ? "not determined by "
+                                     : "not fitted";
     if (by_writes) source += "the random writes of ";
     if (by_writes || fitted) source += measurement;
     if (!fitted) source += of_base + from.at(parameter.name).argument().source;

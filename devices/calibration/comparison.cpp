@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kMost = 1e15;  ///< limit of bytes and values: whole numbers below it are exact
+constexpr double kMax = 1e15;  ///< limit of bytes and values: whole numbers below it are exact
 
 const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
 const std::vector<std::string> kPatterns{"random", "sequential"};
@@ -78,7 +78,7 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
   }
   if (node.has("range_bytes")) {
     table.workload.range_bytes =
-        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMost));
+        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMax));
   }
   table.workload.requests = 0;  // set per row, by request size
   if (node.has("requests")) {
@@ -90,9 +90,9 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
       throw UserError(row.place(), std::to_string(cells.size()) + " values",
                       "[bytes, depth, " + table.quantity + "]");
     }
-    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMost)),
+    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMax)),
                           static_cast<std::uint32_t>(number(cells[1], 1, 65535)),
-                          number(cells[2], 1e-6, kMost)});
+                          number(cells[2], 1e-6, kMax)});
   }
   if (table.rows.empty()) throw UserError(node.at("rows").place(), "no row", "at least one");
   return table;

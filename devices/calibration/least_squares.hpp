@@ -32,7 +32,7 @@ struct Fit {
 
 /// Changes the unknowns among `values` until the sum of squared residuals hardly falls any more
 /// (Levenberg and Marquardt, on their logarithms), for at most the given number of iterations.
-/// Deterministic; finds the nearest minimum downhill. The values found have four digits.
+/// Deterministic. Finds the nearest local minimum. The resulting values have four digits.
 [[nodiscard]] Fit descend(Values values, std::span<const Unknown> unknowns,
                           const Residuals& residuals, int max_iterations);
 

@@ -24,7 +24,7 @@ class ReadRetry {
                        "share of the senses that fail and are repeated; a repetition fails alike; "
                        "0: none"),
         real_parameter("retry_us", "us", 50, {0, 1e6}, "array time per repetition"),
-        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "largest number per sense"),
+        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "limit per sense"),
         integer_parameter("retry_seed", "", 1, {0, 1e15}, "seed of the draws"),
     };
   }

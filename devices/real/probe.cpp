@@ -62,7 +62,7 @@ void summarise_point(ProbePoint& point, std::span<const IoCompletion> completion
 }
 
 /// With fewer requests than this, halves say little.
-constexpr std::uint32_t kLeastBurst = 4;
+constexpr std::uint32_t kMinBurst = 4;
 
 /// Times (ns) until the first `part` of `count` requests are done, and until all are. The requests
 /// are numbered from `begin` on and submitted together.
@@ -94,14 +94,14 @@ std::optional<BurstTimes> run_burst(IoEngine& engine, const PointRequests& reque
 std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
                                    IoEngine& engine, double seconds, const std::atomic<bool>& stop,
                                    std::optional<IoFailure>& failure) {
-  constexpr std::uint64_t kLeastRounds = 3;
+  constexpr std::uint64_t kMinRounds = 3;
   const std::uint32_t half = point.depth / 2;
   std::vector<double> half_alone;
   std::vector<double> first_half;
   std::vector<double> all;
   Burst burst;
   const std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
-  while (!stop && (burst.rounds < kLeastRounds || monotonic_ns() < deadline)) {
+  while (!stop && (burst.rounds < kMinRounds || monotonic_ns() < deadline)) {
     const std::uint64_t begin = 2 * burst.rounds * point.depth;
     const auto whole = run_burst(engine, requests, begin, point.depth, half, failure);
     if (!whole) break;
@@ -281,7 +281,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
           if (pattern == Pattern::kRandom && write_share == 0 && bytes == max_bytes &&
-              depth == grid.max_depth() && depth >= kLeastBurst) {
+              depth == grid.max_depth() && depth >= kMinBurst) {
             point.burst =
                 measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
           }

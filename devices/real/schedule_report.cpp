@@ -201,7 +201,7 @@ std::string ScheduleComparison::table() const {
   }
   const StepErrors errors = step_errors();
   return table.text() + format_text(
-                            "\nError of the latency of a step, %zu steps: mean %+.1f %%; of its "
+                            "\nError of the latency per step, %zu steps: mean %+.1f %%; of its "
                             "absolute value median "
                             "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",
                             steps_, 100 * errors.mean, 100 * errors.median, 100 * errors.p90,

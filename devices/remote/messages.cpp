@@ -10,11 +10,11 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::uint64_t kGreatestRequestBytes = 64 << 20;
-constexpr std::uint64_t kGreatestDepth = 1024;
-constexpr std::size_t kGreatestGrid = 100'000;
-constexpr double kLeastTimeout = 0.01;  // seconds
-constexpr double kGreatestTimeout = 86'400;
+constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
+constexpr std::uint64_t kMaxDepth = 1024;
+constexpr std::size_t kMaxGrid = 100'000;
+constexpr double kMinTimeout = 0.01;  // seconds
+constexpr double kMaxTimeout = 86'400;
 
 template <typename Number>
 std::string range_text(Number min, Number max) {
@@ -24,7 +24,7 @@ std::string range_text(Number min, Number max) {
 /// A nonempty list.
 std::vector<ConfigNode> list(const ConfigNode& node) {
   const std::vector<ConfigNode> items = node.items();
-  if (!node.is_array() || items.empty() || items.size() > kGreatestGrid) {
+  if (!node.is_array() || items.empty() || items.size() > kMaxGrid) {
     throw UserError(node.place(), "is no list, empty or too long", "a list of values");
   }
   return items;
@@ -92,16 +92,15 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
     grid.write_shares.push_back(real_number(item, 0, 1));
   }
   for (const ConfigNode& item : list(node.at("sizes_bytes"))) {
-    grid.sizes_bytes.push_back(
-        static_cast<std::uint32_t>(whole_number(item, 1, kGreatestRequestBytes)));
+    grid.sizes_bytes.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxRequestBytes)));
   }
   for (const ConfigNode& item : list(node.at("depths"))) {
-    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kGreatestDepth)));
+    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxDepth)));
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
   request.request_timeout_seconds =
-      real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout);
+      real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout);
   request.engine = node.at("engine").text();
   request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
   return request;
@@ -120,9 +119,9 @@ ReplayRequest parse_replay_request(const ConfigNode& node) {
                                                  "request_timeout"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
-          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
+          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kMaxDepth)),
           truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
-          real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout)};
+          real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout)};
 }
 
 Json to_json(const ReplayPart& part) {

@@ -23,8 +23,8 @@ const std::vector<std::string> kLists{"trace", "system", "model", "platform", "d
 const std::vector<std::string> kRoles{"system", "model", "platform", "device"};
 const std::vector<std::string> kOthers{"title", "set", "zip", "cases"};
 
-constexpr std::size_t kMostValues = 100'000;
-constexpr std::size_t kMostPoints = 100'000;
+constexpr std::size_t kMaxValues = 100'000;
+constexpr std::size_t kMaxPoints = 100'000;
 
 bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -130,9 +130,9 @@ std::vector<double> range_numbers(const ConfigNode& node, const RangeEnd& from,
   std::vector<double> numbers;
   if (counted) {
     const double count = positive(node.at("count"), 0);
-    if (count != std::floor(count) || count > static_cast<double>(kMostValues)) {
+    if (count != std::floor(count) || count > static_cast<double>(kMaxValues)) {
       throw UserError(node.at("count").place(), "found " + to_text(count),
-                      "an integer from 1 to " + std::to_string(kMostValues));
+                      "an integer from 1 to " + std::to_string(kMaxValues));
     }
     if (count == 1) return {from.value};
     for (double i = 0; i + 1 < count; ++i) numbers.push_back(at(i / (count - 1)));
@@ -146,8 +146,8 @@ std::vector<double> range_numbers(const ConfigNode& node, const RangeEnd& from,
     // A number slightly beyond the end counts as the end, because 0.1 x 3 exceeds 0.3.
     if (number > to.value + 1e-9 * std::abs(to.value)) return numbers;
     numbers.push_back(number);
-    if (numbers.size() > kMostValues) {
-      throw UserError(node.place(), "found more than " + std::to_string(kMostValues) + " values",
+    if (numbers.size() > kMaxValues) {
+      throw UserError(node.place(), "found more than " + std::to_string(kMaxValues) + " values",
                       "a larger step or factor");
     }
   }
@@ -455,9 +455,8 @@ ExperimentSource::ExperimentSource(const std::string& path, std::span<const std:
   std::size_t count = 1;
   for (const Axis& axis : axes) {
     count *= axis.size();
-    if (count > kMostPoints) {
-      throw UserError({path, ""},
-                      "found more than " + std::to_string(kMostPoints) + " combinations",
+    if (count > kMaxPoints) {
+      throw UserError({path, ""}, "found more than " + std::to_string(kMaxPoints) + " combinations",
                       "fewer values, or several experiments");
     }
   }

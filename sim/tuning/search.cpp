@@ -7,7 +7,7 @@ namespace kvreplay {
 namespace {
 
 /// After this many draws in a row without a new composition, none is assumed to be left.
-constexpr int kMostDraws = 20000;
+constexpr int kMaxDraws = 20000;
 
 class Search {
  public:
@@ -80,7 +80,7 @@ class Search {
 
   std::vector<Composition> make_children(std::int64_t count, bool spread) {
     std::vector<Composition> children;
-    for (int draws = 0; std::ssize(children) < count && draws < kMostDraws; ++draws) {
+    for (int draws = 0; std::ssize(children) < count && draws < kMaxDraws; ++draws) {
       Composition child = parent();
       if (random_.below(2) == 0) child = space_.cross(child, parent(), random_);
       // The first generation has few starts, so its children change more.

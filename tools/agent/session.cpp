@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kOtherSideGone = 3;
 /// Requests that wait. kvreplay sends the next when the last is answered, so this is plenty.
-constexpr std::size_t kMostWaiting = 64;
-constexpr std::uint64_t kGreatestFileBytes = std::uint64_t{1} << 44;
+constexpr std::size_t kMaxWaiting = 64;
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 44;
 
 ConfigNode parsed(const std::string& payload) {
   return ConfigNode::parse(payload, "request");
@@ -75,7 +75,7 @@ void Session::read_requests() {
           continue;
         }
         const std::lock_guard lock(mutex_);
-        if (requests_.size() == kMostWaiting) throw UserError({}, "too many requests wait", "");
+        if (requests_.size() == kMaxWaiting) throw UserError({}, "too many requests wait", "");
         requests_.push_back(std::move(*payload));
         stop_ = false;  // here, as a stop for it may come before it is taken up
         changed_.notify_one();
@@ -169,7 +169,7 @@ void Session::hello(const ConfigNode& request) {
 void Session::create(const ConfigNode& request) {
   static const std::vector<std::string> kMembers{"verb", "bytes"};
   request.allow_only(kMembers);
-  const std::uint64_t bytes = whole_number(request.at("bytes"), 1, kGreatestFileBytes);
+  const std::uint64_t bytes = whole_number(request.at("bytes"), 1, kMaxFileBytes);
   target_.reset();
   std::int64_t next_ns = 0;
   target_.emplace(BlockTarget::create(*path_, bytes, [&](std::uint64_t done) {

@@ -34,8 +34,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::int64_t kDefaultBytes = std::int64_t{4} << 30;
-constexpr std::uint32_t kLargestRequest = 32 << 20;  ///< what every NBD client is content with
-constexpr double kMostSpinUs = 10'000;
+constexpr std::uint32_t kMaxRequest = 32 << 20;  ///< what every NBD client is content with
+constexpr double kMaxSpinUs = 10'000;
 
 struct Options {
   std::string device;
@@ -82,7 +82,7 @@ double parse_spin(std::string_view text) {
   double value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || !(value >= 0) ||
-      value > kMostSpinUs) {
+      value > kMaxSpinUs) {
     throw UserError({"", "spin_us"}, "found " + std::string(text), "0 to 10000 us");
   }
   return value;
@@ -233,7 +233,7 @@ int block_size(void* /*handle*/, std::uint32_t* minimum, std::uint32_t* preferre
   // logical blocks in the model.
   *minimum = std::bit_floor(device->limits().logical_block_bytes);
   *preferred = std::max(*minimum, std::uint32_t{4096});
-  *maximum = kLargestRequest;
+  *maximum = kMaxRequest;
   return 0;
 }
 

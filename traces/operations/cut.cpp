@@ -16,7 +16,7 @@ struct Range {
   std::int64_t end;
 };
 
-/// Returns the value itself when it lies in `least`..`most`.
+/// Returns the value itself when it lies in [min, max].
 std::int64_t in_range(const TraceReader& source, const std::string& name, std::int64_t value,
                       std::int64_t min, std::int64_t max) {
   if (value >= min && value <= max) return value;

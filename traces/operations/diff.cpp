@@ -16,7 +16,7 @@ namespace kvreplay {
 namespace {
 
 /// Largest number of uncompared paths in the last line; all are listed above it.
-constexpr std::size_t kMostPaths = 8;
+constexpr std::size_t kMaxPaths = 8;
 
 std::string text_of(const std::string& text) {
   return "'" + printable(text) + "'";
@@ -240,9 +240,9 @@ std::string to_text(const TraceDifference& difference) {
   text += std::to_string(equal) + " of " + std::to_string(difference.values.size()) +
           " data sets are equal";
   std::vector<std::string> paths = difference.not_compared;
-  if (paths.size() > kMostPaths) {
-    paths[kMostPaths - 1] = "and " + std::to_string(paths.size() - kMostPaths + 1) + " more";
-    paths.resize(kMostPaths);
+  if (paths.size() > kMaxPaths) {
+    paths[kMaxPaths - 1] = "and " + std::to_string(paths.size() - kMaxPaths + 1) + " more";
+    paths.resize(kMaxPaths);
   }
   if (!paths.empty()) text += "; not compared: " + join(paths);
   return text + '\n';

@@ -30,7 +30,7 @@ constexpr double kQueryPriorRows = 8;
 /// Clusters wander once per this many tokens.
 constexpr std::int64_t kWanderEvery = 256;
 /// Upper limit of clusters per fitted one: the oldest one that split off makes room for the next.
-constexpr std::size_t kMostSplits = 4;
+constexpr std::size_t kMaxSplits = 4;
 constexpr std::int64_t kPieceTokens = 1024;
 /// Pairs that rotate more slowly than this (radians per token) shift the attention to the sinks
 /// equally at most distances.
@@ -139,7 +139,7 @@ class Topics {
   void split() {
     const std::size_t fitted = model_->shares.size();
     const std::size_t parent = draw();
-    if (topics_.size() >= kMostSplits * fitted) {
+    if (topics_.size() >= kMaxSplits * fitted) {
       // Its share returns to the topic of its cluster that the fit found.
       const std::size_t oldest = fitted + splits_ % (topics_.size() - fitted);
       if (oldest == parent) return;

@@ -19,7 +19,7 @@ class S3Fifo final : public BoundedCache {
  private:
   static constexpr int kSmall = 0;
   static constexpr int kMain = 1;
-  static constexpr std::int64_t kMostHits = 3;  // two bits
+  static constexpr std::int64_t kMaxHits = 3;  // two bits
 
   void on_hit(GroupKey key) override { ++held_.node(held_.find(key)).mark; }
   void on_newcomer(GroupKey key, std::int64_t, bool) override { was_ghost_ = ghosts_.take(key); }
@@ -60,7 +60,7 @@ class S3Fifo final : public BoundedCache {
       const GroupQueues::Index index = held_.back(kMain);
       std::int64_t& hits = held_.node(index).mark;
       if (hits == 0) break;
-      hits = std::min(hits, kMostHits) - 1;
+      hits = std::min(hits, kMaxHits) - 1;
       held_.move_front(kMain, index);
     }
     release(held_.pop_back(kMain));

@@ -144,7 +144,8 @@ TEST(Calibrate, ABurstDecidesTheOrderOfService) {
   const auto order = [&](const Overrides& base, std::optional<double> mixing) {
     const Calibration calibration = calibrate(
         flash_config(base), points, {.hold_out_every = 0, .mixing = mixing, .threads = 2});
-    EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value() && mixing != 0.5);
+    EXPECT_EQ(calibration.from_burst.contains("service_order"),
+              mixing.has_value() && mixing != 0.5);
     return DeviceSpec::parse(calibration.config).device.arguments().text("service_order");
   };
   EXPECT_EQ(order({}, std::nullopt), "arrival");
@@ -196,8 +197,8 @@ TEST(Calibrate, WhatThePointsDoNotTellStaysTheBases) {
   const Calibration calibration =
       calibrate(base, points, {.hold_out_every = 0, .block_bytes = 4096, .threads = 2});
   print(calibration);
-  ASSERT_TRUE(calibration.untold.contains("link_mb_s"));
-  EXPECT_EQ(calibration.untold.at("link_mb_s"), 2000);
+  ASSERT_TRUE(calibration.undetermined.contains("link_mb_s"));
+  EXPECT_EQ(calibration.undetermined.at("link_mb_s"), 2000);
   EXPECT_FALSE(calibration.fitted.contains("link_mb_s"));
   EXPECT_EQ(DeviceSpec::parse(calibration.config).device.arguments().integer("logical_block_bytes"),
             4096);
@@ -332,14 +333,14 @@ TEST(Calibrate, WhatWritesDoNotTellStaysTheBases) {
   EXPECT_NEAR(
       calibration.fitted.at("write_latency_us") + calibration.fitted.at("write_overhead_us"), 62,
       1);
-  EXPECT_EQ(calibration.untold.at("program_us"), 400);
-  EXPECT_EQ(calibration.untold.at("write_buffer_bytes"), 1048576);
+  EXPECT_EQ(calibration.undetermined.at("program_us"), 400);
+  EXPECT_EQ(calibration.undetermined.at("write_buffer_bytes"), 1048576);
   const ConfigNode preset =
       ConfigNode::parse(preset_json(calibration, base, "mine", "t", "n", "m.json"), "mine.json");
   EXPECT_EQ(preset.at("write_latency_us").argument().source,
             "calibrated from the random writes of m.json");
   EXPECT_THAT(preset.at("program_us").argument().source,
-              HasSubstr("not told by the random writes of m.json; of test"));
+              HasSubstr("not determined by the random writes of m.json; of test"));
   EXPECT_EQ(preset.at("read_us").argument().source, "calibrated from m.json");
 
   // Mixes decide nothing, and writes nothing of the reads.

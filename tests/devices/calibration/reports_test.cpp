@@ -87,8 +87,8 @@ Calibration three_points() {
   add(0.3, PointUse::kPredicted, 100, 0);  // writes were not told apart
   calibration.fitted = {{"channels", 4}, {"write_latency_us", 12.5}};
   calibration.decided_by_writes = {"write_latency_us"};
-  calibration.told = {{"service_order", "random"}};
-  calibration.untold = {{"dies", 8}};
+  calibration.from_burst = {{"service_order", "random"}};
+  calibration.undetermined = {{"dies", 8}};
   return calibration;
 }
 
@@ -114,7 +114,7 @@ TEST(CalibrationReport, Text) {
       "channels                      4\n"
       "write_latency_us           12.5  by the writes\n"
       "service_order            random  by the burst, mixing 0.75\n"
-      "dies                          8  the base's: these points do not tell it\n");
+      "dies                          8  the base's; these points do not determine it\n");
 }
 
 TEST(CalibrationReport, NotesAndCsv) {

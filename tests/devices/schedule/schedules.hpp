@@ -18,8 +18,8 @@ struct ScheduleShape {
 /// Steps of random operations. Waits are of any batch, also of one that was waited for before.
 inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) {
   Random random(seed);
-  constexpr std::uint32_t kGreatestBlocks = 8;
-  Schedule schedule({shape.block, kGreatestBlocks * shape.block, 4}, "random");
+  constexpr std::uint32_t kMaxBlocks = 8;
+  Schedule schedule({shape.block, kMaxBlocks * shape.block, 4}, "random");
   for (std::size_t step = 0; step < shape.steps; ++step) {
     schedule.begin_step();
     for (std::uint64_t operations = random.below(12); operations > 0; --operations) {
@@ -27,8 +27,7 @@ inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) 
         case 0: {
           std::vector<IoCommand> batch(1 + random.below(9));
           for (IoCommand& command : batch) {
-            command.bytes =
-                static_cast<std::uint32_t>(1 + random.below(kGreatestBlocks)) * shape.block;
+            command.bytes = static_cast<std::uint32_t>(1 + random.below(kMaxBlocks)) * shape.block;
             const std::uint64_t places = (shape.space_bytes - command.bytes) / shape.block + 1;
             command.offset = random.below(places) * shape.block;
             command.write = random.uniform() < shape.write_share;

@@ -12,8 +12,8 @@ from kvreplay.errors import UserError
 from kvreplay.sizes import parse_size, size_text
 
 BLOCK_BYTES = 512
-LARGEST_BYTES = 64 << 20
-LARGEST_DEPTH = 1024
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 1024
 
 
 def request_sizes(text: str) -> list[int]:
@@ -21,9 +21,9 @@ def request_sizes(text: str) -> list[int]:
     found = []
     for word in text.split(","):
         size = parse_size(word, "--size")
-        if not 0 < size <= LARGEST_BYTES or size % BLOCK_BYTES:
+        if not 0 < size <= MAX_BYTES or size % BLOCK_BYTES:
             raise UserError(f"--size: found '{word}'; allowed: multiples of {BLOCK_BYTES} bytes up "
-                            f"to {size_text(LARGEST_BYTES)}, with commas")
+                            f"to {size_text(MAX_BYTES)}, with commas")
         found.append(size)
     return found
 
@@ -31,9 +31,9 @@ def request_sizes(text: str) -> list[int]:
 def depths(text: str) -> list[int]:
     """Of --depth: outstanding requests."""
     for word in text.split(","):
-        if not re.fullmatch("[0-9]{1,4}", word) or not 1 <= int(word) <= LARGEST_DEPTH:
+        if not re.fullmatch("[0-9]{1,4}", word) or not 1 <= int(word) <= MAX_DEPTH:
             raise UserError(f"--depth: found {word!r}; allowed: whole numbers from 1 to "
-                            f"{LARGEST_DEPTH}, with commas")
+                            f"{MAX_DEPTH}, with commas")
     return [int(word) for word in text.split(",")]
 
 

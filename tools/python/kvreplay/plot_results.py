@@ -25,7 +25,7 @@ QUALITIES = {
 CASE = ("trace", "model", "platform", "batch")  # what one figure holds fixed
 NUMBERS = ("tokens_per_s", "latency_ms", "compute_ms", "exposed_io_ms")
 NEEDED = (*CASE, "projection", "device", "system", "steps", *NUMBERS)
-MOST_BARS = 40  # of a panel, and numbers
+MAX_BARS = 40  # of a panel, and numbers
 
 
 def read_rows(file, quality):
@@ -168,7 +168,7 @@ def title_of(case, rows, hidden):
     if rows[0]["projection"] != "none":
         title += f"\nprojected, query heads/KV heads x size: {plain(rows[0]['projection'])}"
     if hidden > 0:
-        title += f"\nbars and numbers: the first {MOST_BARS} of {MOST_BARS + hidden}"
+        title += f"\nbars and numbers: the first {MAX_BARS} of {MAX_BARS + hidden}"
     return title.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
@@ -181,7 +181,7 @@ def draw(case, rows, quality):
     many = len(names) > len(plot_style.MARKERS)
     numbers = {name: place + 1 for place, name in enumerate(names)} if many else {}
     speeds = padded([float(row["tokens_per_s"]) for row in rows], 1.5, 1.5)
-    barred = names[:MOST_BARS]
+    barred = names[:MAX_BARS]
 
     width = plot_style.PANEL_INCHES * max(2, len(devices)) + 0.3
     width += 0.05 * max(0, max(map(len, barred)) - 20)  # long names of series

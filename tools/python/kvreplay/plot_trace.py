@@ -16,7 +16,7 @@ from kvreplay.plot_style import plt
 from kvreplay.progress import Progress
 from kvreplay.traces import trace as open_trace
 
-MOST_LAYERS = 6  # panels: more are drawn as this many, evenly spread
+MAX_LAYERS = 6  # panels: more are drawn as this many, evenly spread
 VECTORS = ("key", "value", "query")
 MEASURED_STEPS = 24
 SAMPLED_ROWS = 4096
@@ -24,7 +24,7 @@ SHIFT_POINTS = 3000
 
 
 def drawn_layers(trace):
-    chosen = numpy.linspace(0, len(trace.layers) - 1, min(len(trace.layers), MOST_LAYERS)).round()
+    chosen = numpy.linspace(0, len(trace.layers) - 1, min(len(trace.layers), MAX_LAYERS)).round()
     return [trace.layers[int(index)] for index in chosen]
 
 

@@ -21,8 +21,8 @@ from kvreplay.errors import UserError
 from kvreplay.progress import Progress
 
 FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
-MOST_FIGURES = 12
-MOST_SPANS = 4000  # of the picture of the timeline
+MAX_FIGURES = 12
+MAX_SPANS = 4000  # of the picture of the timeline
 
 # What the first table shows; the second one has every column.
 MAIN = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
@@ -168,12 +168,12 @@ def figure_html(case, rows, quality):
 def figures_html(rows, quality, progress):
     cases = plot_results.cases_of(rows)
     parts = []
-    for case, here in cases[:MOST_FIGURES]:
+    for case, here in cases[:MAX_FIGURES]:
         progress.begin("figure of " + " ".join(case))
         parts.append(figure_html(case, here, quality))
         progress.update()
-    if len(cases) > MOST_FIGURES:
-        parts.append(f'<p class="dim">The first {MOST_FIGURES} of {len(cases)} cases; '
+    if len(cases) > MAX_FIGURES:
+        parts.append(f'<p class="dim">The first {MAX_FIGURES} of {len(cases)} cases; '
                      "tools/plot draws all.</p>")
     return "\n".join(parts)
 
@@ -183,7 +183,7 @@ def picture(name, spans):
     width, left, height = 1000, 70, 16
     steps = [begin + duration for _, begin, duration, what, _ in spans if what.startswith("step ")]
     end = min(steps, default=0) or 1
-    spans = [span for span in spans if span[1] < end][:MOST_SPANS]
+    spans = [span for span in spans if span[1] < end][:MAX_SPANS]
     threads = sorted({span[0] for span in spans})
     scale = (width - left) / end
     parts = []
@@ -366,7 +366,7 @@ def main():
     timeline = read_timeline(file) if arguments.timeline or file.exists() else None
     out = arguments.out or folder / "report.html"
     check_out(out)
-    with Progress("report", min(MOST_FIGURES, len(plot_results.cases_of(rows)))) as progress:
+    with Progress("report", min(MAX_FIGURES, len(plot_results.cases_of(rows)))) as progress:
         content = page(folder.resolve(), rows, layers, manifest, timeline, arguments.quality,
                        progress)
     write_whole(out, content)

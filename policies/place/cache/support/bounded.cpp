@@ -6,11 +6,11 @@
 namespace kvreplay {
 
 std::vector<Parameter> capacity_and(std::vector<Parameter> others) {
-  constexpr double kMost = 1e15;
+  constexpr double kMax = 1e15;
   std::vector<Parameter> parameters{
-      integer_parameter("capacity_groups", "groups", 0, {0, kMost},
+      integer_parameter("capacity_groups", "groups", 0, {0, kMax},
                         "groups held per layer, over all its streams; 0 = by capacity_bytes"),
-      integer_parameter("capacity_bytes", "bytes", 0, {0, kMost},
+      integer_parameter("capacity_bytes", "bytes", 0, {0, kMax},
                         "bytes held per layer, over all its streams; 0 = by capacity_groups"),
       flag_parameter("paged_by_layer", false,
                      "DRAM holds one layer's groups at a time (DynaKV's virtual cache), which are "
