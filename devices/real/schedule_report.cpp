@@ -19,13 +19,6 @@ double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
 }
 
-Json summary_json(const LatencySummary& latency) {
-  return {{"requests", latency.requests}, {"mean_us", latency.mean_us},
-          {"p50_us", latency.p50_us},     {"p90_us", latency.p90_us},
-          {"p99_us", latency.p99_us},     {"p999_us", latency.p999_us},
-          {"max_us", latency.max_us}};
-}
-
 }  // namespace
 
 ScheduleComparison::ScheduleComparison(const Schedule& schedule,
@@ -90,10 +83,10 @@ Json ScheduleComparison::Side::summary() const {
             {"exposed_io_seconds", exposed_io_seconds},
             {"busy_io_seconds", busy_io_seconds},
             {"mb_s", mb_s()},
-            {"requests", summary_json(all)}};
+            {"requests", latency_json(all)}};
   if (reads.requests > 0 && writes.requests > 0) {
-    json["reads"] = summary_json(reads);
-    json["writes"] = summary_json(writes);
+    json["reads"] = latency_json(reads);
+    json["writes"] = latency_json(writes);
   }
   return json;
 }

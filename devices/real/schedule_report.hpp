@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "devices/real/probe.hpp"
+#include "devices/real/latency_summary.hpp"
 #include "devices/schedule/schedule.hpp"
 #include "devices/schedule/schedule_measurement.hpp"
 

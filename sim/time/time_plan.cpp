@@ -58,26 +58,35 @@ std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, st
   return steps;
 }
 
+/// What time_plan() takes, with the plan as it is timed.
+struct TimedCell {
+  const IoPlan& plan;
+  const ModelSpec& model;
+  const PlatformSpec& platform;
+  const DeviceSpec& device;
+  const PartConfig<Pipeline>& pipeline;
+  const TimeOptions& options;
+};
+
 class StepTimer {
  public:
-  StepTimer(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
-            const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
-            const TimeOptions& options)
-      : plan_(plan),
-        model_(model),
-        platform_(platform),
-        options_(options),
-        device_(device.make(simulation_)),
-        pipeline_(pipeline.make({})),
-        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model.layers))},
+  /// Everything that `cell` refers to must outlive this object.
+  explicit StepTimer(const TimedCell& cell)
+      : plan_(cell.plan),
+        model_(cell.model),
+        platform_(cell.platform),
+        options_(cell.options),
+        device_(cell.device.make(simulation_)),
+        pipeline_(cell.pipeline.make({})),
+        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers))},
         machine_(simulation_, *device_, work_) {
-    if (options.schedule != nullptr) {
-      *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
-      recorder_.emplace(*options.schedule, work_);
+    if (options_.schedule != nullptr) {
+      *options_.schedule = Schedule(device_->limits(), plan_.system + " on " + cell.device.name);
+      recorder_.emplace(*options_.schedule, work_);
     }
-    if (options.timeline != nullptr) machine_.observe(*options.timeline);
+    if (options_.timeline != nullptr) machine_.observe(*options_.timeline);
     lay_out();
-    timing_.batch = options.batch;
+    timing_.batch = options_.batch;
     timing_.dram = dram_use();
   }
 
@@ -313,8 +322,8 @@ class StepTimer {
   std::unique_ptr<Pipeline> pipeline_;
   StepWork work_;  ///< of the current step
   VirtualMachine machine_;
-  std::optional<RecordingMachine>
-      recorder_;  ///< also runs each step, where a schedule is requested
+  /// Also runs each step, where a schedule is requested.
+  std::optional<RecordingMachine> recorder_;
   std::vector<TargetLayer> layers_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
@@ -343,10 +352,10 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
                     "a trace with a later layer");
   }
   if (model.context_tokens == 0) {
-    return StepTimer(plan, model, platform, device, pipeline, options).run();
+    return StepTimer({plan, model, platform, device, pipeline, options}).run();
   }
   const IoPlan projected = project_context(plan, model.context_tokens);
-  return StepTimer(projected, model, platform, device, pipeline, options).run();
+  return StepTimer({projected, model, platform, device, pipeline, options}).run();
 }
 
 }  // namespace kvreplay

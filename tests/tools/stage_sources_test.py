@@ -84,7 +84,7 @@ class StageSources(unittest.TestCase):
             "policies/place/layout/support/space.cpp": {"place"},
             "sim/time/timing_bytes.cpp": {"time"},
             "sim/time/pipeline/serial.cpp": {"time"},
-            "devices/io_batch.hpp": {"time"},
+            "devices/commands.cpp": {"time"},
             "devices/flash/flash_device.cpp": {"time"},
             "devices/schedule/schedule.hpp": {"time"},
         }.items():
