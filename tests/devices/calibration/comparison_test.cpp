@@ -9,13 +9,11 @@
 #include <set>
 #include <string>
 
-#include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "tests/support/configs.hpp"
 
 namespace kvreplay {
 namespace {
-
-const std::string kConfigs = source_folder() + "/configs";
 
 std::set<std::string> files(const std::string& folder) {
   std::set<std::string> found;

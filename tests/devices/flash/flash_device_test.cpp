@@ -17,18 +17,11 @@
 namespace kvreplay {
 namespace {
 
+using test::expect_close;
 using test::flash;
 using test::Overrides;
 using test::preset;
 using test::random_spec;
-
-void expect_close(const std::string& what, double measured, double formula,
-                  double tolerance = 0.01) {
-  const double deviation = measured / formula - 1;
-  std::printf("%-46s measured %12.3f  formula %12.3f  deviation %+.3f %%\n", what.c_str(), measured,
-              formula, 100 * deviation);
-  EXPECT_LE(std::abs(deviation), tolerance) << what;
-}
 
 /// The parameters of a spec, in microseconds and bytes a microsecond (= MB/s).
 struct Model {

@@ -20,18 +20,12 @@
 namespace kvreplay {
 namespace {
 
+using test::expect_close;
 using test::flash;
 using test::Overrides;
 using test::random_spec;
 
 constexpr std::uint64_t kMiB = 1 << 20;
-
-void expect_close(const std::string& what, double measured, double formula, double tolerance) {
-  const double deviation = measured / formula - 1;
-  std::printf("%-46s measured %12.3f  formula %12.3f  deviation %+.3f %%\n", what.c_str(), measured,
-              formula, 100 * deviation);
-  EXPECT_LE(std::abs(deviation), tolerance) << what;
-}
 
 /// Submits one command after the other, each once the last is done, and keeps their latencies.
 class OneByOne final : public EventHandler {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +68,15 @@ inline DeviceSpec random_spec(Random& random, const Overrides& overrides = {}) {
 
 inline DeviceSpec preset(const std::string& name) {
   return DeviceSpec::load(source_folder() + "/configs/devices/" + name + ".json");
+}
+
+/// That `measured` is the `formula`'s value but for a share of `tolerance`; prints both.
+inline void expect_close(const std::string& what, double measured, double formula,
+                         double tolerance = 0.01) {
+  const double deviation = measured / formula - 1;
+  std::printf("%-46s measured %12.3f  formula %12.3f  deviation %+.3f %%\n", what.c_str(), measured,
+              formula, 100 * deviation);
+  EXPECT_LE(std::abs(deviation), tolerance) << what;
 }
 
 }  // namespace kvreplay::test

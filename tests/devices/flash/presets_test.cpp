@@ -19,13 +19,13 @@
 namespace kvreplay {
 namespace {
 
+using test::expect_close;
 using test::preset;
 
 constexpr std::uint64_t kKiB = 1024;
-constexpr std::uint64_t kMiB = 1024 * kKiB;
 
 Measurement reads(const DeviceSpec& spec, std::uint64_t bytes, std::uint32_t depth) {
-  const std::uint64_t requests = bytes >= kMiB ? 200 : 4000;
+  const std::uint64_t requests = bytes >= 1024 * kKiB ? 200 : 4000;
   const Measurement m = measure(spec, {.bytes = bytes, .depth = depth, .requests = requests});
   std::printf("%-12s %8llu B depth %3u: %8.1f MB/s %8.1f MiB/s %9.0f IOPS, mean %8.1f us\n",
               spec.name.c_str(), static_cast<unsigned long long>(bytes), depth, m.mb_s,
@@ -75,8 +75,8 @@ TEST(Presets, AllLoadAndGiveASourceForEveryNumber) {
 }
 
 /// The parameters of a preset, in microseconds and bytes a microsecond (= MB/s).
-struct Model {
-  explicit Model(const DeviceSpec& spec) : arguments(spec.device.arguments()) {}
+struct PresetModel {
+  explicit PresetModel(const DeviceSpec& spec) : arguments(spec.device.arguments()) {}
   [[nodiscard]] double integer(const char* name) const {
     return static_cast<double>(arguments.integer(name));
   }
@@ -104,20 +104,14 @@ struct Model {
   const Arguments& arguments;
 };
 
-void expect_close(const std::string& what, double measured, double formula) {
-  std::printf("%-46s measured %12.3f  formula %12.3f  deviation %+.3f %%\n", what.c_str(), measured,
-              formula, 100 * (measured / formula - 1));
-  EXPECT_NEAR(measured / formula, 1, 0.01) << what;
-}
-
 TEST(Presets, UnloadedLatencyIsThatOfTheFormula) {
   for (const DeviceSpec& spec : all_presets()) {
-    const Model model(spec);
+    const PresetModel model(spec);
     for (double bytes = model.integer("logical_block_bytes"); bytes <= model.integer("page_bytes");
          bytes *= 2) {
       const std::string what = spec.name + ", " + std::to_string(static_cast<int>(bytes)) + " B";
       Workload workload{.bytes = static_cast<std::uint64_t>(bytes), .requests = 200};
-      workload.range_bytes = 16 * kMiB;  // the map of which is soon held
+      workload.range_bytes = 16 * 1024 * kKiB;  // the map of which is soon held
       const Measurement held = measure(spec, workload);
       expect_close(what + ", us", held.p50_us, model.read_us(bytes));
       expect_close(what + ", IOPS at depth 1", 1e6 / held.p50_us, 1e6 / model.read_us(bytes));
@@ -130,7 +124,7 @@ TEST(Presets, UnloadedLatencyIsThatOfTheFormula) {
 
 TEST(Presets, ReachTheirPeakAndNoLimitIsExceeded) {
   for (const DeviceSpec& spec : all_presets()) {
-    const Model model(spec);
+    const PresetModel model(spec);
     const auto max = static_cast<std::uint64_t>(model.integer("max_transfer_bytes"));
     const auto depth = static_cast<std::uint32_t>(2 * model.integer("queue_depth"));
     const Measurement peak =
@@ -164,7 +158,7 @@ TEST(Presets, TheHotPhoneIsTheColdOneWithItsHeat) {
 
 TEST(Presets, NvmeOfAJetson) {
   const DeviceSpec spec = preset("nvme_jetson");
-  const double peak = reads(spec, kMiB, 64).mb_s;
+  const double peak = reads(spec, 1024 * kKiB, 64).mb_s;
   EXPECT_NEAR(peak, 1800, 18);
   double small = 0;  // the best of all depths
   for (const std::uint32_t depth : {1u, 4u, 16u, 64u, 256u}) {
@@ -179,7 +173,7 @@ TEST(Presets, NvmeOfAJetson) {
 
 TEST(Presets, EmmcOfAJetson) {
   const DeviceSpec spec = preset("emmc51");
-  const double peak = reads(spec, kMiB, 31).mb_s;
+  const double peak = reads(spec, 1024 * kKiB, 31).mb_s;
   EXPECT_NEAR(peak, 250, 2.5);
   EXPECT_LT(reads(spec, 512, 31).mb_s, 0.06 * peak);  // KVSwap
   const double latency = reads(spec, 4 * kKiB, 1).mean_us;
@@ -195,8 +189,9 @@ TEST(Presets, UfsOfAPhone) {
   const DeviceSpec spec = preset("ufs40");
   // Within the GiB that the map cache covers, as a KV cache is.
   const auto near = [&](std::uint64_t bytes, std::uint32_t depth) {
-    return measure(spec,
-                   {.bytes = bytes, .depth = depth, .requests = 20'000, .range_bytes = 512 * kMiB});
+    return measure(
+        spec,
+        {.bytes = bytes, .depth = depth, .requests = 20'000, .range_bytes = 512 * 1024 * kKiB});
   };
   EXPECT_NEAR(near(4 * kKiB, 1).mean_us, 75, 2);
   const double iops = near(4 * kKiB, 32).iops;

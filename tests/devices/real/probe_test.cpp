@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::atomic<bool> kNeverStop{false};
+const std::atomic<bool> kGoOn{false};
 
 /// Completes every request in turn, one every `kStepNs` of a clock of its own, `depth` outstanding;
 /// fails the request `fail_at`.
@@ -63,7 +63,7 @@ class ProbeTest : public test::TargetFile {
     return grid;
   }
   static ProbeResult run(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
-                         const std::atomic<bool>& stop = kNeverStop) {
+                         const std::atomic<bool>& stop = kGoOn) {
     return probe(target, engine, grid, stop);
   }
 };
@@ -276,7 +276,7 @@ TEST_F(ProbeTest, ARealFileWithTheEngineOfTheSystem) {
   std::vector<nlohmann::ordered_json> points;
   const ProbeSink sink{[&](const auto& json) { setting = json; },
                        [&](const auto& json) { points.push_back(json); }};
-  const ProbeEnd end = run_probe(target, {small_grid(), "", Pages::kOrdinary}, kNeverStop, sink);
+  const ProbeEnd end = run_probe(target, {small_grid(), "", Pages::kOrdinary}, kGoOn, sink);
   EXPECT_EQ(end.ended_by, "");
   ASSERT_EQ(points.size(), setting["points_wanted"]);
   for (const auto& point : points) {
@@ -298,7 +298,7 @@ TEST_F(ProbeTest, MoreMemoryThanThereIsIsToldBeforeTheFirstRequest) {
   request.grid.sizes_bytes.push_back(64 << 20);
   request.grid.depths.push_back(1 << 24);  // 1 PiB
   const ProbeSink sink{[](const auto&) { ADD_FAILURE(); }, [](const auto&) { ADD_FAILURE(); }};
-  EXPECT_THAT(user_error_of([&] { (void)run_probe(target, request, kNeverStop, sink); }),
+  EXPECT_THAT(user_error_of([&] { (void)run_probe(target, request, kGoOn, sink); }),
               AllOf(HasSubstr("--size, --depth: found 67108864 bytes in 16777216 requests"),
                     HasSubstr("1125899906842624 bytes of memory; allowed: ")));
 }

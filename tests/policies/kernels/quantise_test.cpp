@@ -70,7 +70,7 @@ TEST(Fp8, RoundsToTheNearestCodeAndTiesToEven) {
 
 TEST(Fp8, AgreesWithTheReferenceOnEveryHalf) {
   for (int bits = 0; bits < 0x7c00; ++bits) {
-    const float value = to_float(Half{static_cast<std::uint16_t>(bits)});
+    const float value = kvreplay::to_float(Half{static_cast<std::uint16_t>(bits)});
     ASSERT_EQ(to_fp8(value), reference_fp8_code(value)) << value;
   }
 }
@@ -84,7 +84,7 @@ TEST(Fp8, SaturatesAndKeepsNan) {
 std::vector<Half> random_row(Random& random, std::int64_t n, double magnitude) {
   std::vector<Half> row;
   for (std::int64_t i = 0; i < n; ++i) {
-    row.push_back(to_half(static_cast<float>((2 * random.uniform() - 1) * magnitude)));
+    row.push_back(kvreplay::to_half(static_cast<float>((2 * random.uniform() - 1) * magnitude)));
   }
   return row;
 }
@@ -97,11 +97,11 @@ TEST(Fp8, RoundTripErrorIsAtMostASixteenthOfTheElement) {
     std::vector<Half> decoded(row.size());
     fp8_round_trip(row.data(), 97, scale, decoded.data());
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const double x = to_float(row[i]);
+      const double x = kvreplay::to_float(row[i]);
       // Half a step of 1/8 of the power of two below, or of the smallest subnormal; and the
       // rounding of the result to half precision.
       const double bound = std::max(std::abs(x) / 16, scale * 0x1p-10) * 1.01 + 6e-8;
-      EXPECT_LE(std::abs(to_float(decoded[i]) - x), bound) << x;
+      EXPECT_LE(std::abs(kvreplay::to_float(decoded[i]) - x), bound) << x;
     }
   }
 }
@@ -109,7 +109,7 @@ TEST(Fp8, RoundTripErrorIsAtMostASixteenthOfTheElement) {
 TEST(Fp8, TheLargestElementComesBack) {
   Random random(2);
   std::vector<Half> row = random_row(random, 64, 3.0);
-  row[17] = to_half(-11.5f);
+  row[17] = kvreplay::to_half(-11.5f);
   std::vector<Half> decoded(row.size());
   fp8_round_trip(row.data(), 64, fp8_scale(row.data(), 64), decoded.data());
   EXPECT_EQ(decoded[17], row[17]);
@@ -125,25 +125,26 @@ TEST(Int, FollowsTheFormula) {
   for (const int bits : {2, 3, 4, 8}) {
     for (const std::int64_t n : {1, 2, 7, 32, 33}) {
       const std::vector<Half> row = random_row(random, n, 5.0);
-      double minimum = to_float(row[0]);
+      double minimum = kvreplay::to_float(row[0]);
       double maximum = minimum;
       for (const Half x : row) {
-        minimum = std::min<double>(minimum, to_float(x));
-        maximum = std::max<double>(maximum, to_float(x));
+        minimum = std::min<double>(minimum, kvreplay::to_float(x));
+        maximum = std::max<double>(maximum, kvreplay::to_float(x));
       }
       const int top = (1 << bits) - 1;
-      const float step =
-          to_float(to_half(static_cast<float>(maximum - minimum) / static_cast<float>(top)));
+      const float step = kvreplay::to_float(
+          kvreplay::to_half(static_cast<float>(maximum - minimum) / static_cast<float>(top)));
       std::vector<Half> decoded(row.size());
       int_round_trip(row.data(), n, 1, bits, decoded.data());
       for (std::size_t i = 0; i < row.size(); ++i) {
-        const float x = to_float(row[i]);
+        const float x = kvreplay::to_float(row[i]);
         float expected = static_cast<float>(minimum);
         if (step > 0) {
           const float level = std::nearbyint((x - static_cast<float>(minimum)) / step);
           expected += std::clamp(level, 0.0f, static_cast<float>(top)) * step;
         }
-        EXPECT_EQ(decoded[i], to_half(expected)) << bits << " bits, element " << i << " of " << n;
+        EXPECT_EQ(decoded[i], kvreplay::to_half(expected))
+            << bits << " bits, element " << i << " of " << n;
       }
     }
   }
@@ -155,7 +156,7 @@ TEST(Int, ErrorIsAtMostHalfAStep) {
     const std::vector<Half> row = random_row(random, 64, 20.0);
     const IntScale scale = int_scale(row.data(), 64, 1, bits);
     for (const Half half : row) {
-      const float x = to_float(half);
+      const float x = kvreplay::to_float(half);
       // The scale's own rounding moves the top level by at most (2^bits - 1) 2^-11 steps.
       const double slack = scale.scale * (0.5 + (1 << bits) * 0x1p-11 + 1e-3);
       EXPECT_LE(std::abs(int_value(int_code(x, scale, bits), scale) - x), slack);
@@ -164,19 +165,19 @@ TEST(Int, ErrorIsAtMostHalfAStep) {
 }
 
 TEST(Int, EqualElementsComeBackExactly) {
-  const std::vector<Half> row(9, to_half(-3.25f));
+  const std::vector<Half> row(9, kvreplay::to_half(-3.25f));
   std::vector<Half> decoded(9);
   int_round_trip(row.data(), 9, 1, 2, decoded.data());
   EXPECT_EQ(decoded, row);
 }
 
 TEST(Int, TheWidestRangeStaysFinite) {
-  const std::vector<Half> row{to_half(-65504.0f), to_half(65504.0f)};
+  const std::vector<Half> row{kvreplay::to_half(-65504.0f), kvreplay::to_half(65504.0f)};
   for (const int bits : {2, 4, 8}) {
     std::vector<Half> decoded(2);
     int_round_trip(row.data(), 2, 1, bits, decoded.data());
     EXPECT_EQ(decoded[0], row[0]);
-    EXPECT_NEAR(to_float(decoded[1]), 65504, 64);
+    EXPECT_NEAR(kvreplay::to_float(decoded[1]), 65504, 64);
   }
 }
 

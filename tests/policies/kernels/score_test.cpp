@@ -82,14 +82,14 @@ TEST(Dot, NegativeZerosFromUnderflowAreTheSameEverywhere) {
   }
 }
 
-struct Shape {
+struct Workload {
   std::int64_t queries;
   std::int64_t rows;
   std::int64_t dim;
 };
 
-std::vector<Shape> shapes() {
-  std::vector<Shape> shapes;
+std::vector<Workload> shapes() {
+  std::vector<Workload> shapes;
   for (const std::int64_t dim : kAwkwardSizes) {
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 31, 32, 33, 66}) {
       for (const std::int64_t queries : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
@@ -101,7 +101,7 @@ std::vector<Shape> shapes() {
 }
 
 TEST(Score, EveryElementIsTheSpecifiedDotProduct) {
-  for (const Shape& shape : shapes()) {
+  for (const Workload& shape : shapes()) {
     const std::int64_t queries = shape.queries;
     const std::int64_t rows = shape.rows;
     const std::int64_t dim = shape.dim;
@@ -131,7 +131,7 @@ TEST(Score, EveryElementIsTheSpecifiedDotProduct) {
 }
 
 TEST(ScoreBounds, IsTheSumOfTheLargerProductsAndBoundsEveryRow) {
-  for (const Shape& shape : shapes()) {
+  for (const Workload& shape : shapes()) {
     const std::int64_t queries = shape.queries;
     const std::int64_t rows = shape.rows;
     const std::int64_t dim = shape.dim;

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/build_info.hpp"
+#include "tests/support/configs.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -18,8 +18,6 @@ namespace {
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
-
-const std::string kConfigs = source_folder() + "/configs";
 
 class ExperimentTest : public testing::Test {
  protected:

@@ -8,19 +8,17 @@
 #include <utility>
 #include <vector>
 
-#include "base/build_info.hpp"
 #include "sim/replay/stage_keys.hpp"
 #include "sim/replay/stage_outputs.hpp"
 #include "sim/replay/stage_store.hpp"
 #include "sim/time/timing_bytes.hpp"
 #include "tests/sim/sim_specs.hpp"
+#include "tests/support/configs.hpp"
 
 namespace kvreplay {
 namespace {
 
 using testing::ElementsAre;
-
-const std::string kConfigs = source_folder() + "/configs";
 
 SystemSpec quest(const std::string& name, const std::string& path = "",
                  const std::string& value = "") {

@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/build_info.hpp"
 #include "policies/decide/decide.hpp"
 #include "policies/decide/layer_means.hpp"
 #include "policies/place/io_plan_bytes.hpp"
@@ -11,13 +10,12 @@
 #include "sim/replay/stage_keys.hpp"
 #include "sim/time/timing_bytes.hpp"
 #include "tests/sim/sim_specs.hpp"
+#include "tests/support/configs.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace kvreplay {
 namespace {
-
-const std::string kConfigs = source_folder() + "/configs";
 
 /// Every shipped system that a plain synthetic trace can serve, so that every kind of plan occurs:
 /// in memory, with writes, with a cache that is paged by layer.

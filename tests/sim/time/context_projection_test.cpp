@@ -8,15 +8,15 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kPrompt = 98;
-constexpr std::int64_t kSteps = 2;  // 100 tokens in all
+constexpr std::int64_t kPromptTokens = 98;
+constexpr std::int64_t kStepCount = 2;  // 100 tokens in all
 
 /// Attends to `share` of all tokens, of which it reads 1,000 bytes at offset 500 a step.
-IoPlan plan_of(double share) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
+IoPlan plan_that_attends(double share) {
+  IoPlan plan{"test", tiny_model().kv_shape(), kPromptTokens, kStepCount, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
-  for (std::int64_t step = 0; step < kSteps; ++step) {
-    add_step(layer, {{500, 1000}}, {}, share * static_cast<double>(kPrompt + step + 1));
+  for (std::int64_t step = 0; step < kStepCount; ++step) {
+    add_step(layer, {{500, 1000}}, {}, share * static_cast<double>(kPromptTokens + step + 1));
     layer.compute.score_flops.back() = 70;
     layer.compute.score_bytes.back() = 30;
   }
@@ -29,7 +29,7 @@ IoPlan plan_of(double share) {
 }
 
 TEST(ContextProjection, FullAttentionGrowsWithTheContext) {
-  const IoPlan projected = project_context(plan_of(1), 250);
+  const IoPlan projected = project_context(plan_that_attends(1), 250);
   const LayerPlan& layer = projected.layers.front();
   EXPECT_EQ(projected.prompt_tokens + projected.steps, 250);
   EXPECT_EQ(layer.compute.attended_tokens, (std::vector<double>{249, 250}));
@@ -42,7 +42,7 @@ TEST(ContextProjection, FullAttentionGrowsWithTheContext) {
 }
 
 TEST(ContextProjection, SelectionStaysAsRecorded) {
-  const IoPlan recorded = plan_of(0.5);
+  const IoPlan recorded = plan_that_attends(0.5);
   const IoPlan projected = project_context(recorded, 250);
   const LayerPlan& before = recorded.layers.front();
   const LayerPlan& after = projected.layers.front();
@@ -55,7 +55,7 @@ TEST(ContextProjection, SelectionStaysAsRecorded) {
 
 TEST(ContextProjection, WhatIsKeptForEveryTokenGrows) {
   for (const double share : {0.5, 1.0}) {
-    const IoPlan projected = project_context(plan_of(share), 250);
+    const IoPlan projected = project_context(plan_that_attends(share), 250);
     const LayerPlan& layer = projected.layers.front();
     EXPECT_EQ(layer.dram.entries_bytes, 32000);
     EXPECT_EQ(layer.dram.index_bytes, 1600);
@@ -66,16 +66,16 @@ TEST(ContextProjection, WhatIsKeptForEveryTokenGrows) {
 }
 
 TEST(ContextProjection, ItsOwnLengthChangesNothing) {
-  const IoPlan projected = project_context(plan_of(1), kPrompt + kSteps);
-  EXPECT_EQ(projected.prompt_tokens, kPrompt);
+  const IoPlan projected = project_context(plan_that_attends(1), kPromptTokens + kStepCount);
+  EXPECT_EQ(projected.prompt_tokens, kPromptTokens);
   EXPECT_EQ(projected.layers.front().accounting.requested_bytes,
-            plan_of(1).layers.front().accounting.requested_bytes);
+            plan_that_attends(1).layers.front().accounting.requested_bytes);
   EXPECT_EQ(projected.layers.front().io.reads_at(0).front().offset, 500u);
 }
 
 TEST(ContextProjection, AShorterContextIsRefused) {
   const std::string error =
-      user_error_of([] { static_cast<void>(project_context(plan_of(1), 99)); });
+      user_error_of([] { static_cast<void>(project_context(plan_that_attends(1), 99)); });
   for (const char* text : {"context_tokens", "99", "100"}) {
     EXPECT_NE(error.find(text), std::string::npos) << error;
   }

@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 /// Reads that grow with the step, and writes.
-IoPlan plan_of(std::int64_t steps) {
+IoPlan plan_of_steps(std::int64_t steps) {
   IoPlan plan{"test", tiny_model().kv_shape(), 100, steps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < steps; ++step) {
@@ -39,7 +39,7 @@ const std::vector<std::string> kPipelines{R"({"part": "serial"})", R"({"part": "
                                           R"({"part": "two_stage", "index_on_flash": false})"};
 
 Timing time_on(const std::string& text, std::int64_t batch, Timeline* timeline) {
-  return time_plan(plan_of(5), tiny_model(), tiny_platform(), test::flash(), pipeline(text),
+  return time_plan(plan_of_steps(5), tiny_model(), tiny_platform(), test::flash(), pipeline(text),
                    {.batch = batch, .timed_steps = 0, .timeline = timeline});
 }
 

@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/build_info.hpp"
 #include "base/config_folder.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/goal.hpp"
+#include "tests/support/configs.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -21,8 +21,6 @@ namespace kvreplay {
 namespace {
 
 using nlohmann::json;
-
-const std::string kConfigs = source_folder() + "/configs";
 
 class SearchTest : public testing::Test {
  protected:

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 /// Applies a grouping's events and remembers them.
-class Recorder final : public EventSink {
+class AppliedEvents final : public EventSink {
  public:
   void on_event(const GroupEvent& event) override {
     groups.on_event(event);
@@ -26,8 +26,8 @@ class Recorder final : public EventSink {
   StreamLog log;
 };
 
-std::unique_ptr<Grouping> make(const std::string& json, const StreamShape& shape,
-                               std::uint64_t seed = 1) {
+std::unique_ptr<Grouping> make_grouping(const std::string& json, const StreamShape& shape,
+                                        std::uint64_t seed = 1) {
   return PartConfig<Grouping>::parse(ConfigNode::parse(json, "test.json")).make({shape, seed});
 }
 
@@ -49,8 +49,8 @@ TEST(Grouping, EveryTokenIsPlacedAndNoneTwice) {
       for (const Token begin : {0, 5, 61}) {
         StreamShape shape = layer.joint_stream();
         if (!joint) shape.kv_heads = 1;
-        const auto grouping = make(json, shape);
-        Recorder events;
+        const auto grouping = make_grouping(json, shape);
+        AppliedEvents events;
         const auto entries = [&](std::int64_t end) {
           return layer.entries(end).select_heads(0, shape.kv_heads);
         };
@@ -71,8 +71,8 @@ TEST(Grouping, EveryTokenIsPlacedAndNoneTwice) {
 
 TEST(Grouping, PagesAreCreatedWholeAndSealed) {
   const RandomLayer layer(10, 8);
-  const auto grouping = make(kParts[2], layer.joint_stream());
-  Recorder events;
+  const auto grouping = make_grouping(kParts[2], layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(10), 1, 10, events.groups, events);
   EXPECT_EQ(events.groups.count(), 2);
   EXPECT_THAT(events.groups.members(1), ElementsAre(5, 6, 7, 8));
@@ -89,8 +89,8 @@ TEST(Grouping, PagesAreCreatedWholeAndSealed) {
 
 TEST(Grouping, APageLeavesOutWhatWasEvictedWhileItWaited) {
   const RandomLayer layer(4, 8);
-  const auto grouping = make(kParts[2], layer.joint_stream());
-  Recorder events;
+  const auto grouping = make_grouping(kParts[2], layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(4), 1, 4, events.groups, events);
   const std::vector<Token> gone{2};
   events.on_event({EventKind::kEvicted, kNoGroup, kNoGroup, gone});
@@ -100,8 +100,8 @@ TEST(Grouping, APageLeavesOutWhatWasEvictedWhileItWaited) {
 
 TEST(Grouping, TheWholeGroupGrowsByOne) {
   const RandomLayer layer(5, 2);
-  const auto grouping = make(kParts[0], layer.joint_stream());
-  Recorder events;
+  const auto grouping = make_grouping(kParts[0], layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(5), 0, 5, events.groups, events);
   grouping->add_token(layer.entries(6), 5, {}, events.groups, events);
   EXPECT_EQ(events.groups.count(), 1);
@@ -130,7 +130,7 @@ std::vector<double> mean_key(const Entries& entries, const std::vector<Token>& t
   return mean;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
+double squared_distance(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
   return sum;
@@ -138,10 +138,10 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 
 TEST(Grouping, KMeansReachesAFixedPointOverJointKeys) {
   const RandomLayer layer(120, 1);
-  const auto grouping =
-      make(R"({"part": "k_means", "metric": "euclidean", "clusters": 12, "max_iterations": 500})",
-           layer.joint_stream());
-  Recorder events;
+  const auto grouping = make_grouping(
+      R"({"part": "k_means", "metric": "euclidean", "clusters": 12, "max_iterations": 500})",
+      layer.joint_stream());
+  AppliedEvents events;
   const Entries entries = layer.entries(120);
   grouping->add_prompt(entries, 4, 120, events.groups, events);
   ASSERT_GT(events.groups.count(), 6);
@@ -152,18 +152,19 @@ TEST(Grouping, KMeansReachesAFixedPointOverJointKeys) {
   for (Token token = 4; token < 120; ++token) {
     const std::vector<double> key = joint_key(entries, token);
     const double own =
-        distance(key, means[static_cast<std::size_t>(events.groups.group_of(token))]);
-    for (const std::vector<double>& mean : means) EXPECT_LE(own, distance(key, mean) + 1e-5);
+        squared_distance(key, means[static_cast<std::size_t>(events.groups.group_of(token))]);
+    for (const std::vector<double>& mean : means)
+      EXPECT_LE(own, squared_distance(key, mean) + 1e-5);
   }
 }
 
 TEST(Grouping, TheStaticUpdateJoinsTheNearestPromptCluster) {
   const RandomLayer layer(120, 30);
-  const auto grouping =
-      make(R"({"part": "k_means", "metric": "euclidean", "clusters": 9, "max_iterations": 500,
+  const auto grouping = make_grouping(
+      R"({"part": "k_means", "metric": "euclidean", "clusters": 9, "max_iterations": 500,
                "update": "static"})",
-           layer.joint_stream());
-  Recorder events;
+      layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(120), 0, 120, events.groups, events);
   std::vector<std::vector<double>> means;
   for (GroupId group = 0; group < events.groups.count(); ++group) {
@@ -173,16 +174,17 @@ TEST(Grouping, TheStaticUpdateJoinsTheNearestPromptCluster) {
     grouping->add_token(layer.entries(token + 1), token, {}, events.groups, events);
     const std::vector<double> key = joint_key(layer.entries(token + 1), token);
     const double own =
-        distance(key, means[static_cast<std::size_t>(events.groups.group_of(token))]);
-    for (const std::vector<double>& mean : means) EXPECT_LE(own, distance(key, mean) + 1e-5);
+        squared_distance(key, means[static_cast<std::size_t>(events.groups.group_of(token))]);
+    for (const std::vector<double>& mean : means)
+      EXPECT_LE(own, squared_distance(key, mean) + 1e-5);
   }
   EXPECT_EQ(events.groups.count(), std::ssize(means));
 }
 
 TEST(Grouping, TheLocalUpdateClustersEachWindowByItself) {
   const RandomLayer layer(80, 13);
-  const auto grouping = make(kParts[4], layer.joint_stream());
-  Recorder events;
+  const auto grouping = make_grouping(kParts[4], layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(80), 0, 80, events.groups, events);
   const GroupId of_prompt = events.groups.count();
   EXPECT_LE(of_prompt, 10);
@@ -201,8 +203,8 @@ TEST(Grouping, TheLocalUpdateClustersEachWindowByItself) {
 TEST(Grouping, TheClusterCountFollowsThePrompt) {
   const RandomLayer layer(61, 1);
   const auto grouping =
-      make(R"({"part": "k_means", "tokens_per_cluster": 1000000})", layer.joint_stream());
-  Recorder events;
+      make_grouping(R"({"part": "k_means", "tokens_per_cluster": 1000000})", layer.joint_stream());
+  AppliedEvents events;
   grouping->add_prompt(layer.entries(61), 0, 61, events.groups, events);
   EXPECT_EQ(events.groups.count(), 1);
   EXPECT_EQ(events.groups.members(0).size(), 61u);

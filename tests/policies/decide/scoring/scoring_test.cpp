@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
 
 class ScoringTest : public ::testing::Test {
  protected:
@@ -28,7 +28,7 @@ class ScoringTest : public ::testing::Test {
       for (GroupId group = 0; group < groups.count(); ++group) {
         const double found = scores.row(head)[static_cast<std::size_t>(group)];
         if (!groups.live(group)) {
-          EXPECT_EQ(found, kNone);
+          EXPECT_EQ(found, kNoScore);
         } else {
           EXPECT_NEAR(found, expected(head, group), 1e-3) << head << " " << group;
         }
@@ -58,7 +58,7 @@ TEST_F(ScoringTest, ExactIsTheBestLogitOfTheGroup) {
   ScoredGroups scored(R"({"part": "exact"})", layer_);
   scored.create_varied();
   expect_per_head(scored.score(), scored.groups, [&](std::int64_t head, GroupId group) {
-    double best = kNone;
+    double best = kNoScore;
     for (const Token token : scored.groups.members(group)) {
       best = std::max(best, layer_.logit(head, 40, token));
     }
@@ -120,7 +120,7 @@ TEST_F(ScoringTest, AllScoresAreEqual) {
 TEST_F(ScoringTest, HeadRulesOverTokensThenTheBestOfTheGroup) {
   using Rule = std::function<double(const Groups&, Token)>;
   const auto over_heads = [&](Token token, const auto& value, bool takes_max) {
-    double joined = takes_max ? kNone : 0;
+    double joined = takes_max ? kNoScore : 0;
     for (std::int64_t head = 0; head < 6; ++head) {
       joined = takes_max ? std::max(joined, value(head, token)) : joined + value(head, token);
     }
@@ -145,13 +145,13 @@ TEST_F(ScoringTest, HeadRulesOverTokensThenTheBestOfTheGroup) {
     const Scores scores = scored.score();
     ASSERT_EQ(scores.rows, 1);
     for (GroupId group = 0; group < scored.groups.count(); ++group) {
-      double best = kNone;
+      double best = kNoScore;
       for (const Token token : scored.groups.members(group)) {
         best = std::max(best, rule(scored.groups, token));
       }
       const double found = scores.row(0)[static_cast<std::size_t>(group)];
-      if (best == kNone) {
-        EXPECT_EQ(found, kNone);
+      if (best == kNoScore) {
+        EXPECT_EQ(found, kNoScore);
       } else {
         EXPECT_NEAR(found, best, 1e-4) << name << " " << group;
       }
@@ -168,7 +168,7 @@ TEST_F(ScoringTest, SoftmaxOverGroupsLeavesDeadGroupsOut) {
   const Scores one = joined.score();
   ASSERT_EQ(one.rows, 1);
   for (GroupId group = 0; group < joined.groups.count(); ++group) {
-    double best = kNone;
+    double best = kNoScore;
     for (std::int64_t head = 0; head < 6; ++head) {
       const double scale = static_cast<double>(layer_.shape.softmax_scale);
       double total = 0;
@@ -181,7 +181,7 @@ TEST_F(ScoringTest, SoftmaxOverGroupsLeavesDeadGroupsOut) {
     if (joined.groups.live(group)) {
       EXPECT_NEAR(found, best, 1e-4);
     } else {
-      EXPECT_EQ(found, kNone);
+      EXPECT_EQ(found, kNoScore);
     }
   }
 }
@@ -234,7 +234,7 @@ TEST_F(ScoringTest, LowRankMatchesItsFormula) {
                       &adapters);
   scored.create_varied();
   expect_per_head(scored.score(), scored.groups, [&](std::int64_t head, GroupId group) {
-    double best = kNone;
+    double best = kNoScore;
     for (const Token token : scored.groups.members(group)) {
       double score = 0;
       for (std::int64_t column = 0; column < 5; ++column) {

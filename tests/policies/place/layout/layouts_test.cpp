@@ -25,9 +25,9 @@ std::unique_ptr<Layout> make_layout(const std::string& json, std::int64_t entry_
 }
 
 /// One stream of 10-byte entries (3 bytes in format 1) under a layout.
-class Bench {
+class OneStream {
  public:
-  explicit Bench(const std::string& json)
+  explicit OneStream(const std::string& json)
       : stored_({10, 3}), layout_(make_layout(json, 10, 1, 100)) {}
 
   std::vector<Extent> event(EventKind kind, GroupId group, std::vector<Token> tokens,
@@ -57,7 +57,7 @@ class Bench {
 };
 
 TEST(Sequence, EntriesLieInTheOrderOfTokens) {
-  Bench bench(R"({"part": "sequence"})");
+  OneStream bench(R"({"part": "sequence"})");
   EXPECT_THAT(bench.create({0, 1, 4}), ElementsAre(Extent{0, 20}, Extent{40, 10}));
   EXPECT_THAT(bench.create({2, 3}), ElementsAre(Extent{20, 20}));
   EXPECT_THAT(bench.event(EventKind::kAppended, 0, {5}), ElementsAre(Extent{50, 10}));
@@ -73,7 +73,7 @@ TEST(Sequence, EntriesLieInTheOrderOfTokens) {
 }
 
 TEST(Grouped, EntriesOfAGroupLieTogether) {
-  Bench bench(R"({"part": "grouped", "growth_share": 0.5})");
+  OneStream bench(R"({"part": "grouped", "growth_share": 0.5})");
   EXPECT_THAT(bench.create({0, 2, 4, 6}), ElementsAre(Extent{0, 40}));
   EXPECT_THAT(bench.create({1, 3}), ElementsAre(Extent{40, 20}));
   // A further range of half the group's size; the next append fits into it.
@@ -99,7 +99,7 @@ TEST(Grouped, EntriesOfAGroupLieTogether) {
 }
 
 TEST(Packed, WhatFollowsAGroupThatGrowsIsMoved) {
-  Bench bench(R"({"part": "packed"})");
+  OneStream bench(R"({"part": "packed"})");
   EXPECT_THAT(bench.create({0, 2, 4}), ElementsAre(Extent{0, 30}));
   EXPECT_THAT(bench.create({1, 3}), ElementsAre(Extent{30, 20}));
   EXPECT_THAT(bench.event(EventKind::kAppended, 1, {5}), ElementsAre(Extent{50, 10}));
