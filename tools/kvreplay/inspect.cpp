@@ -91,7 +91,7 @@ void add_inspect(CLI::App& program) {
     std::string plot;
   };
   CLI::App* command =
-      program.add_subcommand("inspect", "Say what a trace holds and how its attention is spread");
+      program.add_subcommand("inspect", "Show what a trace holds and how its attention is spread");
   auto options = std::make_shared<Options>();
   add_trace_argument(*command, "TRACE", options->trace);
   command->add_flag("--json", options->json, "Print JSON");
