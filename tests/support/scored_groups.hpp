@@ -23,7 +23,7 @@ class ScoredGroups {
         scoring_(PartConfig<Scoring>::parse(ConfigNode::parse(json, "test.json"))
                      .make({layer.joint_stream(), adapters, 1})) {}
 
-  /// Before any group: for parts that are made of the prompt as a whole.
+  /// Before any group, for parts that are computed from the prompt as a whole.
   void add_prompt() {
     const std::int64_t prompt = layer_.shape.prompt_tokens;
     scoring_->notify_prompt(layer_.entries(prompt),

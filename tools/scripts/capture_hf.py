@@ -225,11 +225,11 @@ class Comparison:
                               f"cannot say{allowed}")
         if hasattr(asked.module, "kv_lora_rank") or hasattr(asked.module, "kv_b_proj"):
             raise UserError(f"layer {layer}: multi-head latent attention (MLA): it stores a latent "
-                          "vector a token, not the keys and values that it attends to, which a "
+                          "vector per token, not the keys and values that it attends to, which a "
                           f"trace cannot say{allowed}")
         if layer in self.layers:
-            raise UserError(f"layer {layer}: asks for attention more than once a token, which a trace "
-                          f"cannot say{allowed}")
+            raise UserError(f"layer {layer}: asks for attention more than once per token, which a "
+                          f"trace cannot say{allowed}")
         if (layer in self.recorded and asked.kv_heads > 1 and
                 torch.equal(key[:, 0], key[:, 1]) and torch.equal(value[:, 0], value[:, 1])):
             raise UserError(f"layer {layer}: its KV heads are repeated before attention is asked for; "
@@ -703,7 +703,7 @@ def main():
                         help="prompt positions before the first step with queries (default: "
                         "%(default)s)")
     parser.add_argument("--no-query-ahead", action="store_true",
-                        help="leave out the look-ahead queries, which cost a projection a layer")
+                        help="leave out the look-ahead queries (one projection per layer)")
     parser.add_argument("--dtype", choices=STORED, default="f16",
                         help="how vectors are stored (default: %(default)s)")
     parser.add_argument("--compute", default="auto", choices=("auto", "float32", "bfloat16", "float16"),

@@ -1,4 +1,4 @@
-// What comparisons, calibrations and grids look like, to be read and as CSV.
+// Comparisons, calibrations and grids as text for people and as CSV.
 
 #include <gmock/gmock.h>
 
@@ -84,7 +84,7 @@ Calibration three_points() {
   };
   add(0, PointUse::kFitted, 0, 0);
   add(0, PointUse::kHeldOut, 0, 0);
-  add(0.3, PointUse::kPredicted, 100, 0);  // writes were not told apart
+  add(0.3, PointUse::kPredicted, 100, 0);  // writes were not reported separately
   calibration.fitted = {{"channels", 4}, {"write_latency_us", 12.5}};
   calibration.decided_by_writes = {"write_latency_us"};
   calibration.from_burst = {{"service_order", "random"}};

@@ -38,7 +38,7 @@ TEST(RequestWatch, ANewRequestOfTheSlotHasItsOwnTime) {
   EXPECT_EQ(unanswered->command.offset, 512u);
 }
 
-/// Against the obvious list of what is outstanding, and since which look.
+/// Compared with a plain list of the outstanding requests and the look that first saw each.
 TEST(RequestWatch, AnyOrderOfBeginsEndsAndLooks) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);

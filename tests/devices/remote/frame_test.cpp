@@ -1,4 +1,4 @@
-// Frames: whatever the pieces in which they come; and bytes that are none.
+// Frames that arrive in any pieces, and bytes that are not frames.
 
 #include "devices/remote/frame.hpp"
 

@@ -15,7 +15,8 @@ struct ScheduleShape {
   std::int64_t max_compute_ns = 200'000;
 };
 
-/// Steps of random operations. Waits are of any batch, also of one that was waited for before.
+/// Steps of random operations. Waits are for any batch, including batches that were waited for
+/// before.
 inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) {
   Random random(seed);
   constexpr std::uint32_t kMaxBlocks = 8;

@@ -86,7 +86,7 @@ TEST_F(KvSwapTunerTest, SolvesEveryBatchAndContextWithinTheBudget) {
   const KvSwapTuner on_one_thread(alone);
   EXPECT_EQ(on_one_thread.files(on_one_thread.solve(store_, nullptr), "").front().text, text);
 
-  // What it writes is found again.
+  // The written solutions are found again.
   std::map<std::string, std::string> files;
   for (const ResultFile& file : tuner.files(solved, "the command")) files[file.name] = file.text;
   ASSERT_EQ(files.size(), 3U);

@@ -76,7 +76,8 @@ TEST_F(ConvertTest, Bfloat16KeepsEightBits) {
 }
 
 TEST_F(ConvertTest, RopeTurnsPairsByPosition) {
-  // Two dimensions that turn by one radian a position: the formula by hand, either way of pairing.
+  // Two dimensions that rotate by one radian per position: the formula by hand, for both ways of
+  // pairing.
   for (const char* pairs : {"half", "interleaved"}) {
     RawTrace raw;
     raw.attributes["key_state"] = std::string("pre_rope");

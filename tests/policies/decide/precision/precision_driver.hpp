@@ -42,7 +42,8 @@ class PrecisionDriver final : public EventSink {
   }
 
   [[nodiscard]] Precision& precision() { return *precision_; }
-  /// As attention at the next step sees them: the step's own token included, where there is one.
+  /// The entries that attention at the next step sees, including the step's own token, where there
+  /// is one.
   [[nodiscard]] Entries decoded() {
     return precision_->decoded(layer_.entries(std::min(taken_ + 1, layer_.shape.max_tokens)));
   }

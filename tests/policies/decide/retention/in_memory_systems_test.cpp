@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A shipped system, with budgets that fit a short trace.
+/// A shipped system with budgets that fit a short trace.
 NamedDecideSpec shipped(const std::string& name,
                         const std::vector<std::pair<std::string, std::string>>& changes = {}) {
   ConfigNode node = ConfigNode::load(source_folder() + "/configs/systems/" + name + ".json");
@@ -77,7 +77,7 @@ TEST_F(InMemorySystems, EvictingOnesHoldEachTokenOnceAndStayWithinTheirBudget) {
           EXPECT_LE(attended, max_tokens.at(log.system) + 1) << log.system;
           EXPECT_GE(attended, 32) << log.system;
         }
-        Groups groups;  // asserts that each event finds its tokens where it says
+        Groups groups;  // asserts that each event finds its tokens where it expects them
         std::int64_t evicted = 0;
         for (std::int64_t segment = 0; segment <= log.steps; ++segment) {
           stream.for_events(segment, [&](const GroupEvent& event) {

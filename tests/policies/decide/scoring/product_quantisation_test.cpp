@@ -47,7 +47,7 @@ TEST(ProductQuantisation, ACentroidForEachKeyIsExact) {
   }
 }
 
-/// Tokens after the prompt have codes, too, by the prompt's centroids.
+/// Tokens after the prompt also have codes, from the prompt's centroids.
 TEST(ProductQuantisation, MatchesItsFormula) {
   const RandomLayer layer(32, 16);
   constexpr std::int64_t kDim = 8;  // of a sub-space
@@ -121,7 +121,7 @@ TEST(ProductQuantisation, SinksTrainNoCentroid) {
     }
     return replay_layer(layer, spec).streams[0].attended;
   };
-  // A far key among those that train would have a centroid of its own.
+  // A far key among the training keys would have a centroid of its own.
   EXPECT_EQ(attended(1000), attended(0));
 }
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kDim = 16;
 
-/// One [2, 16, 16] adapter of random elements, under the name given.
+/// One [2, 16, 16] adapter of random elements, under the given name.
 class HeadAdapters final : public AdapterSource {
  public:
   explicit HeadAdapters(std::string name) : name_(std::move(name)) {
@@ -185,7 +185,7 @@ TEST_F(ProjectedKeysTest, ASkewOfThePromptIsARotation) {
 }
 
 TEST_F(ProjectedKeysTest, ASkewOfThePromptFindsTheDimensionsThatQueriesLieIn) {
-  // Every query of KV head 0 lies in a plane; two columns of the skew hold it whole.
+  // Every query of KV head 0 lies in a plane, which two columns of the skew hold completely.
   RandomLayer flat(40, 8);
   for (std::int64_t head = 0; head < 3; ++head) {
     for (std::int64_t token = 0; token < 48; ++token) {

@@ -197,7 +197,7 @@ TEST_F(ScoringTest, NoGroupsYetIsNoTrouble) {
   }
 }
 
-/// Adapters of a test: a matrix [rows, columns] of its own.
+/// Adapters of a test, each a given matrix [rows, columns].
 class TestAdapters final : public AdapterSource {
  public:
   TestAdapters(std::int64_t rows, std::int64_t columns) {

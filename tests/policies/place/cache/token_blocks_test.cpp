@@ -61,7 +61,7 @@ TEST_F(TokenBlocksTest, TheLeastUsedBlockLeaves) {
   // Block 1 was used once, block 0 twice.
   EXPECT_EQ(step({25}), "m");
   EXPECT_EQ(step({3, 25}), "hh");
-  EXPECT_EQ(step({14}), "m");  // takes the place of block 2, used twice, against three times
+  EXPECT_EQ(step({14}), "m");  // replaces block 2: two uses, not three
   EXPECT_EQ(step({25}), "m");
 }
 
