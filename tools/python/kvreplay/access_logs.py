@@ -14,7 +14,7 @@ from kvreplay.hdf5_files import File, PathLike, check_index, reading
 # By number, in access logs.
 EVENTS = ("created", "appended", "split", "buffered", "sealed", "evicted", "dissolved", "loaded",
           "re-encoded")
-BUFFERED = -1  # in the place of a group: in memory, outside groups
+BUFFERED = -1  # in place of a group: in memory, outside groups
 LOG = "a log of `kvreplay run --access-log`"
 
 
@@ -137,7 +137,7 @@ class AccessLog(File):
             return bool(folder.attrs["dense"])
 
     def streams(self, layer: int) -> list[Stream]:
-        """One a KV head, or one for all KV heads of the layer."""
+        """One per KV head, or one for all KV heads of the layer."""
         folder = self._layer(layer, self.layers)
         with self._reading():
             return [Stream(folder[f"stream/{number}"], self)
@@ -155,7 +155,7 @@ class AccessLog(File):
 
     def selections(self, layer: int) -> pandas.DataFrame:
         """One row per step and query head of the layer: `groups` (those that its row picked, best
-        first) and `attended_tokens` (how many, its own included)."""
+        first) and `attended_tokens` (how many, including its own)."""
         rows = []
         for stream in self.streams(layer):
             picked = _ragged(stream.data("picked"), stream.data("pick_begin"))

@@ -61,7 +61,7 @@ def cases_of(rows):
 
 
 def plain(text):
-    """As matplotlib draws it, which takes text between dollars for a formula."""
+    """The text, escaped for matplotlib, which takes text between dollars as a formula."""
     return text.replace("$", r"\$")
 
 
@@ -90,7 +90,7 @@ def short(number):
 
 
 def draw_quality(axes, rows, styles, many, quality, limits):
-    """One mark per series; a small one, to be numbered, where there are more series than marks."""
+    """One mark per series; small numbered marks where there are more series than marks."""
     for row in rows:
         style = dict(styles[row["series"]], marker="o") if many else styles[row["series"]]
         axes.scatter(float(row["tokens_per_s"]), float(row[quality]), s=6 if many else 34, zorder=3,
@@ -135,7 +135,7 @@ def number_points(axes, rows, numbers, quality):
 
 
 def draw_latency(axes, rows, names, numbers):
-    """One bar per series, lengths in proportion to time; each device has a scale of its own."""
+    """One bar per series, with lengths in proportion to time; a scale per device."""
     for place, name in enumerate(names):
         for row in (row for row in rows if row["series"] == name):
             compute = float(row["compute_ms"])
@@ -149,7 +149,7 @@ def draw_latency(axes, rows, names, numbers):
     axes.set_xlim(0, 1.35 * max(shown, default=1))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("Time of one token (ms)")
+    axes.set_xlabel("Time per token (ms)")
     labels = [f"{name}  {numbers[name]}" if numbers else name for name in names]
     axes.set_yticks(range(len(names)), labels)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -173,7 +173,7 @@ def title_of(case, rows, hidden):
 
 
 def draw(case, rows, quality):
-    """The figure of one case: of cases_of()."""
+    """The figure of one case of cases_of()."""
     rows = with_series(rows)
     names = unique(row["series"] for row in rows)
     devices = unique(row["device"] for row in rows)
@@ -203,7 +203,7 @@ def draw(case, rows, quality):
     plot_style.legend_below(figure, marks)
     if many:
         figure.canvas.draw()
-        figure.set_layout_engine("none")  # places stay as they are now
+        figure.set_layout_engine("none")  # positions stay as they are now
         for column, device in enumerate(devices):
             number_points(axes[0][column], [row for row in rows if row["device"] == device
                                             and row["series"] in barred], numbers, quality)

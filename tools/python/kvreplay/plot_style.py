@@ -9,8 +9,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 from matplotlib.ticker import FixedLocator, NullLocator  # noqa: E402
 
-# Okabe and Ito, 'Color Universal Design' (2008): told apart with every common colour vision. The
-# markers tell the same series apart in black and white. Orange is kept for I/O.
+# Okabe and Ito, 'Color Universal Design' (2008): distinct with every common colour vision. The
+# markers distinguish the series in black and white. Orange is reserved for I/O.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B", "#7B5AA6")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -89,7 +89,7 @@ def label_ticks(axis, values, min_share, kibibytes):
 
 
 def legend_below(figure, handles):
-    """One legend for all panels, in a strip of its own under them."""
+    """One legend for all panels, in a strip below them."""
     columns = max(2, int(figure.get_figwidth()))
     lines = -(-len(handles) // columns)
     strip = (0.1 + 0.18 * lines) / figure.get_figheight()

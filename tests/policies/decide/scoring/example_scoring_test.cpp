@@ -17,8 +17,7 @@
 namespace kvreplay {
 namespace {
 
-/// A group's representative is the key of its first member: one row per group, kept by token
-/// number.
+/// A group's representative is the key of its first member: one row per group, by token number.
 class FirstKey final : public Scoring {
  public:
   FirstKey(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
