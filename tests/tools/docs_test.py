@@ -1,6 +1,6 @@
 """The pages of docs/systems are what the program says of the configs: `tools/update-docs`. Commands
 that the documentation shows exist, with the options that it gives them; so do the links, paths and
-tests that it names. Lines fit into 120 columns."""
+tests that it names. Lines fit into 120 columns, and the table of targets is that of the build."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ AGAIN = "not what the program prints: run tools/update-docs"
 
 COLUMNS = 120
 # What a program writes is as wide as it writes it: whole pages, or the tables of a page.
-WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/papers-claims.md"}
+WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/results/papers-claims.md"}
 PRINTED_TABLES = {SOURCE / "docs/results/device-accuracy.md"}
 ROOMS = "base|traces|devices|policies|sim|tools|configs|docs|tests|notebooks|cmake"
 
@@ -78,6 +78,20 @@ class Docs(ProgramTest):
                     self.assertTrue(exists(path), f"no {path}")
                     named += 1
         self.assertGreater(named, 100, "the pages' paths were not found")
+
+    def test_the_architecture_has_the_targets_of_the_build(self):
+        page = (SOURCE / "docs/architecture.md").read_text()
+        shown = {target: set(re.findall(r"[\w/]+", needs))
+                 for target, needs in re.findall(r"(?m)^\| `([\w/]+)` \| ([\w/, ]*) ?\|", page)}
+        build = (SOURCE / "CMakeLists.txt").read_text()
+        folders = re.search(r"set\(KVREPLAY_LIBRARIES([^)]*)\)", build)[1].split()
+        targets = {}
+        for call in re.findall(r"(?m)^kvreplay_library\(([^)]*)\)", build):
+            name, _, needs = call.partition(" ")
+            targets[name] = {word for word in needs.partition("DEPENDS")[2].split()
+                             if word in folders}  # the others are not ours
+        self.assertEqual(sorted(targets), sorted(folders))
+        self.assertEqual({name: shown.get(name) for name in folders}, targets)
 
     def test_tests_that_the_architecture_names_exist(self):
         named, file = 0, None

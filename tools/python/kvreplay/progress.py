@@ -6,7 +6,7 @@ from tqdm import tqdm
 
 
 class Progress(tqdm):
-    """A bar with the remaining time, as in the command (base/progress.hpp): only on a terminal, once
+    """A bar with the remaining time, as in the command (base/progress.hpp): on terminals only, once
     the work has taken two seconds, and removed at the end. `update(amount)` advances it."""
 
     monitor_interval = 0  # no thread beside the work

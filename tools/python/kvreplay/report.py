@@ -214,7 +214,7 @@ def picture(name, spans):
 def timeline_html(timeline, run):
     if timeline is None:
         return (f"<p>This run has no timeline. <code>kvreplay run EXPERIMENT --out DIR "
-                f"--timeline DIR/timeline.json</code> writes one, and a report of DIR shows it.</p>")
+                f"--timeline DIR/timeline.json</code> writes one, which a report shows.</p>")
     document, processes = timeline
     content = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0)
     link = download(content, "application/gzip", f"{run}-timeline.json.gz")

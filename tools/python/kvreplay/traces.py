@@ -104,7 +104,7 @@ class Trace(File):
 
     def positions(self) -> pandas.DataFrame:
         """By position: the token's `id`; `entropy` (nats) and `top_probability` of the distribution
-        over the next token, natural `log_probability` of the actual one; whether it was `decoded`."""
+        over the next token, natural `log_probability` of the actual one; whether `decoded`."""
         names = ("id", "entropy", "top_probability", "log_probability")
         with self._reading():
             frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})
