@@ -65,7 +65,7 @@ class Package(unittest.TestCase):
             self.assertIs(kvreplay.Error, kvreplay.UserError)
 
     def test_each_module_can_come_first(self):
-        """Modules import one another as a package, without a circle."""
+        """Modules import one another as a package, without cycles."""
         names = sorted(path.stem for path in (PACKAGE / "kvreplay").glob("[!_]*.py"))
         code = ("import importlib, sys\n"
                 "for name in sys.argv[1:]:\n"
