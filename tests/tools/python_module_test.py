@@ -279,11 +279,13 @@ class Results(WithProgram):
             place = stream.placement(step)
             held = np.concatenate(list(place.values()))
             self.assertEqual(sorted(held), list(range(own)), "each token is in one place")
+            with self.assertWarnsRegex(DeprecationWarning, "requested"):
+                np.testing.assert_array_equal(stream.asked(step), stream.requested(step))
             for head in range(stream.query_heads):
                 of_layer = stream.first_query_head + head
                 row = head if stream.rows > 1 else 0
                 picked = stream.picked(step, row)
-                self.assertTrue(set(picked) <= set(stream.asked(step)))
+                self.assertTrue(set(picked) <= set(stream.requested(step)))
                 members = [place[group] for group in picked.tolist()]
                 if members:
                     kept = stream.data("last_tokens")[step * stream.rows + row]
