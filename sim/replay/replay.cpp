@@ -145,7 +145,7 @@ ReplayResult Replay::run() {
                  .schedule = options.schedule,
                  .on_timing = say_cells})
       .run();
-  work.estimate.remember();
+  work.estimate.store_rates();
   progress.reset();
   return work.rows.all();
 }

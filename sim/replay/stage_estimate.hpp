@@ -48,9 +48,9 @@ class StageEstimate {
                                                          int threads) const;
 
   /// Records finished work and its time.
-  void measured(Stage stage, double units, double thread_ns);
+  void add_measurement(Stage stage, double units, double thread_ns);
   /// Stores the measured rates.
-  void remember();
+  void store_rates();
 
  private:
   struct Meter {

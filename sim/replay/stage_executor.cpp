@@ -133,7 +133,7 @@ std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placem
     plans[at] = plan_of(placements[at], units[at]);
     context_.advance();
   });
-  measured(Stage::kPlace, units, watch);
+  add_measurement(Stage::kPlace, units, watch);
   return plans;
 }
 
@@ -180,7 +180,7 @@ void StageExecutor::time_all(std::span<const std::size_t> placements,
     context_.advance();
     if (options_.on_timing) options_.on_timing(items[at].timing);
   });
-  measured(Stage::kTime, units, watch);
+  add_measurement(Stage::kTime, units, watch);
 }
 
 void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
@@ -197,11 +197,11 @@ void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
   context_.store.put(kind::kTiming, node.key, to_bytes(*output.value));
 }
 
-void StageExecutor::measured(Stage stage, const std::vector<double>& units,
-                             const Stopwatch& watch) const {
+void StageExecutor::add_measurement(Stage stage, const std::vector<double>& units,
+                                    const Stopwatch& watch) const {
   double done = 0;
   for (const double of_one : units) done += of_one;
-  context_.estimate.measured(stage, done, watch.nanoseconds() * context_.threads);
+  context_.estimate.add_measurement(stage, done, watch.nanoseconds() * context_.threads);
 }
 
 }  // namespace kvreplay

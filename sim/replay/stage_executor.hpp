@@ -45,7 +45,7 @@ class StageExecutor {
   void time_all(std::span<const std::size_t> placements, std::span<const IoPlan> plans);
   [[nodiscard]] IoPlan plan_of(std::size_t placement, double& units);
   void time(const IoPlan& plan, std::size_t timing);
-  void measured(Stage stage, const std::vector<double>& units, const Stopwatch& watch) const;
+  void add_measurement(Stage stage, const std::vector<double>& units, const Stopwatch& watch) const;
 
   const StageContext& context_;
   StageOutputs& outputs_;

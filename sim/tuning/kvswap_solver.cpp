@@ -41,8 +41,9 @@ std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem, const KvSwapSetti
   const std::int64_t keys = context_tokens * rank * 2;
   const std::int64_t rolling = setting.group_tokens * problem.entry_bytes;
   const std::int64_t reuse = setting.capacity_groups * setting.group_tokens * problem.entry_bytes;
-  const std::int64_t landing = problem.read_buffers * problem.selected_tokens * problem.entry_bytes;
-  return (keys + reuse + rolling) * problem.layers + landing;
+  const std::int64_t read_buffers =
+      problem.read_buffers * problem.selected_tokens * problem.entry_bytes;
+  return (keys + reuse + rolling) * problem.layers + read_buffers;
 }
 
 std::optional<KvSwapSolution> solve_kvswap(const KvSwapProblem& problem, std::int64_t batch,

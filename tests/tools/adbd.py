@@ -18,8 +18,8 @@ import subprocess
 import threading
 
 HEADER = struct.Struct("<4s5I")  # command, two arguments, bytes that follow, their sum, ~command
-VERSION = 0x01000001  # the first in which nobody sums
-MAX_BYTES = 1 << 20  # of a message
+VERSION = 0x01000001  # the first without checksums
+MAX_BYTES = 1 << 20  # per message
 BANNER = b"device::ro.product.name=none;ro.product.model=none;ro.product.device=none;" \
          b"features=shell_v2"
 AUTH_TOKEN, AUTH_SIGNATURE = 1, 2
@@ -47,7 +47,7 @@ class Key:
 
 
 class Shell:
-    """A line of shell, and the stream to the client that goes by the numbers `ours` and `theirs`.
+    """A line of shell, and its stream to the client, which has the numbers `ours` and `theirs`.
     What is written there is answered by OKAY before more is."""
 
     def __init__(self, connection, ours, theirs, line):
@@ -68,7 +68,7 @@ class Shell:
         threading.Thread(target=self.run, daemon=True).start()
 
     def close(self):
-        """The client has closed the stream, or is gone."""
+        """The client has closed the stream or has gone."""
         self.gone = True
         self.may_send.release()
         self.written.put(None)
@@ -98,7 +98,7 @@ class Shell:
             self.send(b"OKAY")
 
     def run(self):
-        """Tells the client what the line writes, then its exit code."""
+        """Sends the client what the line writes, then its exit code."""
         errors = threading.Thread(target=self.tell_all, args=(STDERR, self.process.stderr.read1))
         errors.start()
         self.tell_all(STDOUT, self.pipe.recv)
@@ -122,7 +122,7 @@ class Shell:
 
 
 class Connection:
-    """A client. Streams have a number of either side's."""
+    """A client. Each side numbers its streams."""
 
     def __init__(self, client, folder, key):
         self.client = client

@@ -12,7 +12,7 @@ PAGES = SOURCE / "docs/systems"
 AGAIN = "not what the program prints: run tools/update-docs"
 
 COLUMNS = 120
-# What a program writes is as wide as it writes it: whole pages, or the tables of a page.
+# Text that a program writes may be wider: whole pages, or the tables of a page.
 WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/results/papers-claims.md"}
 PRINTED_TABLES = {SOURCE / "docs/results/device-accuracy.md"}
 ROOMS = "base|traces|devices|policies|sim|tools|configs|docs|tests|notebooks|cmake"
@@ -134,7 +134,7 @@ def pages():
 
 
 def prose_and_code(page):
-    """Its lines with their numbers, but for ```text blocks: those show what a program printed."""
+    """The page's lines with their numbers, without ```text blocks, which show a program's output."""
     printed = False
     for number, line in enumerate(page.splitlines(), 1):
         if line.startswith("```"):
@@ -144,13 +144,13 @@ def prose_and_code(page):
 
 
 def anchors(page):
-    """Of its headings, as GitHub makes them."""
+    """The anchors of the page's headings, as GitHub makes them."""
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
             for heading in re.findall(r"(?m)^#+ (.+)$", page)}
 
 
 def exists(path):
-    """A word in capitals stands for any name, as a folder for any folders."""
+    """Whether the path exists. A word in capitals stands for any name; as a folder, for any folders."""
     if (SOURCE / path).exists():
         return True
     parts = ["**" if re.fullmatch("[A-Z]+", part) else re.sub("[A-Z]{2,}", "*", part)

@@ -73,7 +73,7 @@ class Tune(ProgramTest):
         self.assertTrue(first["figure.png"].startswith(b"\x89PNG"))
 
     def check_front(self, rows):
-        """By the definition, from the numbers in the file."""
+        """Computed by the definition from the numbers in the file."""
         keys = ("output_error", "latency_ms", "dram_kv_bytes")
         points = [tuple(float(row[key]) for key in keys) for row in rows]
         fits = [row["feasible"] == "1" for row in rows]
@@ -230,7 +230,7 @@ class Tune(ProgramTest):
             process = subprocess.Popen([PROGRAM, *command, "--cache", cache, "--out", "stopped"],
                                        cwd=self.folder, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, text=True)
-            # The first finished stage is proof that it is under way.
+            # The first finished stage proves that the search is running.
             while process.poll() is None and not list((self.folder / cache).glob("time/*/*")):
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import h5py
 import numpy
@@ -53,10 +54,15 @@ class Stream:
         begin, end = self.data(begins)[item:item + 2]
         return self.data(values)[begin:end]
 
-    def asked(self, step: int) -> numpy.ndarray:
-        """The groups that the step reads, ascending."""
+    def requested(self, step: int) -> numpy.ndarray:
+        """The groups that the step requests, ascending."""
         check_index(self._where, "step", step, self._steps)
         return self._part("asked", "asked_begin", step)
+
+    def asked(self, step: int) -> numpy.ndarray:
+        """The former name of requested()."""
+        warnings.warn("Stream.asked is Stream.requested", DeprecationWarning, stacklevel=2)
+        return self.requested(step)
 
     def picked(self, step: int, row: int = 0) -> numpy.ndarray:
         """The groups that a row picked, best first. A row is a query head, or all heads of the
