@@ -23,14 +23,14 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
             fetched_bytes, entries_bytes);
 }
 
-/// Without its kinds and layers.
+/// Visits the numbers of a plan, without its kinds and layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
   auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers] = plan;
   visit_all(visit, system, prompt_tokens, steps, full_attention_layers);
 }
 
-/// But for its window, which is there or is not.
+/// Visits the members of a shape but for its window, which may be absent.
 template <typename Shape, typename Visit>
 void for_shape(Shape& shape, Visit&& visit) {
   auto& [layers, query_heads, kv_heads, head_dim, one_vector, sliding_window] = shape;
@@ -39,8 +39,8 @@ void for_shape(Shape& shape, Visit&& visit) {
 
 constexpr std::int64_t kAnyWindow = -1;
 
-/// The largest number that divides every offset and size: mostly the bytes of an entry or a page,
-/// in which they then are small numbers.
+/// The largest number that divides every offset and size. It is mostly the bytes of an entry or a
+/// page, so that offsets and sizes in this unit are small numbers.
 std::uint64_t unit_of(const std::vector<Extent>& extents) {
   std::uint64_t unit = 0;
   for (const Extent& extent : extents) {
@@ -50,7 +50,7 @@ std::uint64_t unit_of(const std::vector<Extent>& extents) {
   return std::max<std::uint64_t>(unit, 1);
 }
 
-/// An extent as its distance from the end of the one before, and its size, in units.
+/// An extent as its distance from the end of the previous one and its size, in units.
 void write_extents(PackedWriter& write, const std::vector<Extent>& extents) {
   const std::uint64_t unit = unit_of(extents);
   write(std::ssize(extents));

@@ -55,13 +55,13 @@ struct ModelSpec {
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
   std::int64_t vocabulary = 0;
-  double weight_bits = 16;         ///< a weight, with its share of scales
-  double expert_weight_bits = 16;  ///< the same of an expert's
+  double weight_bits = 16;         ///< per weight, including its share of scales
+  double expert_weight_bits = 16;  ///< per weight of an expert
   bool tied_embeddings = false;
   std::int64_t table_weights = 0;  ///< held, but only looked up: embeddings beside the usual ones
   std::int64_t state_bytes = 0;    ///< of one sequence in a layer that does not attend
-  /// Of the sequence that the recording stands for (sim/time/context_projection.hpp); 0 = its own
-  /// length.
+  /// Length of the sequence that the recording stands for (sim/time/context_projection.hpp); 0 =
+  /// its own length.
   std::int64_t context_tokens = 0;
 
   [[nodiscard]] const LayerSpec& layer(std::int64_t number) const {
@@ -78,7 +78,8 @@ struct ModelSpec {
 
   // Weights, in elements.
   [[nodiscard]] std::int64_t head_weights() const { return vocabulary * hidden_size; }  ///< LM head
-  /// Of the whole model, the embedding table included (once, where it is tied to the LM head).
+  /// Of the whole model, including the embedding table (which counts once where it is tied to the
+  /// LM head).
   [[nodiscard]] std::int64_t weight_bytes() const;
   [[nodiscard]] double bytes_of(std::int64_t weights) const {
     return static_cast<double>(weights) * weight_bits / 8.0;

@@ -13,7 +13,7 @@ class Exact final : public Scoring {
         sliding_window_(context.sliding_window),
         aggregate_(rule, context.shape) {}
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {
