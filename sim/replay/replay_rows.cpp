@@ -13,16 +13,22 @@
 namespace kvreplay {
 namespace {
 
-std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
-                       std::int64_t head_dim) {
-  return std::to_string(layers) + " layers " + std::to_string(query_heads) + "/" +
-         std::to_string(kv_heads) + "x" + std::to_string(head_dim);
+std::string heads_text(std::int64_t query_heads, std::int64_t kv_heads, std::int64_t head_dim) {
+  return std::to_string(query_heads) + "/" + std::to_string(kv_heads) + "x" +
+         std::to_string(head_dim);
 }
 
-/// "22 of 512 tokens, 4 of all" and the like: how many layers have a window, state or KV of their
-/// own, where the model's file says it; otherwise nothing.
+std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
+                       std::int64_t head_dim) {
+  return std::to_string(layers) + " layers " + heads_text(query_heads, kv_heads, head_dim);
+}
+
+/// How the layers of a model differ, as in "4 see all tokens, 22 see 512 tokens"; empty where they
+/// are alike and the model's file gives no windows.
 std::string kinds_text(const ModelSpec& model) {
+  const std::string first = heads_text(model.query_heads, model.kv_heads, model.head_dim);
   std::map<std::int64_t, std::int64_t> windows;
+  std::map<std::string, std::int64_t> other_heads;
   std::int64_t sharing = 0;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const LayerSpec& layer = model.layer(i);
@@ -30,11 +36,16 @@ std::string kinds_text(const ModelSpec& model) {
     const KvShape& kind = model.kv_kinds()[static_cast<std::size_t>(layer.kind)];
     if (kind.sliding_window) ++windows[*kind.sliding_window];
     if (layer.source != i) ++sharing;
+    const std::string heads = heads_text(layer.query_heads, layer.kv_heads, layer.head_dim);
+    if (heads != first) ++other_heads[heads];
   }
   std::vector<std::string> parts;
   for (const auto& [window, count] : windows) {
     parts.push_back(std::to_string(count) + " see " +
                     (window == 0 ? "all tokens" : std::to_string(window) + " tokens"));
+  }
+  for (const auto& [heads, count] : other_heads) {
+    parts.push_back(std::to_string(count) + " of " + heads);
   }
   const std::int64_t without = model.layers - model.attention_layers();
   if (without > 0) parts.push_back(std::to_string(without) + " without attention");
@@ -49,8 +60,9 @@ std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   const std::string from = shape_text(recorded, trace.query_heads, trace.kv_heads, trace.head_dim);
   const std::string to =
       shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim);
-  std::string text = from == to ? "none" : from + " -> " + to;
-  if (const std::string kinds = kinds_text(model); !kinds.empty()) text += ": " + kinds;
+  const std::string kinds = kinds_text(model);
+  std::string text = from == to && kinds.empty() ? "none" : from + " -> " + to;
+  if (!kinds.empty()) text += ": " + kinds;
   if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
   return text;
 }
