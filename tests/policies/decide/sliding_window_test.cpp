@@ -11,6 +11,7 @@
 #include "policies/decide/quality.hpp"
 #include "policies/place/place.hpp"
 #include "tests/support/random_layer.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace kvreplay {
 namespace {
@@ -193,6 +194,8 @@ TEST(SlidingWindow, EventsOfATinyStream) {
 
 AccessLog log_of(LayerLog layer, const RandomLayer& from) {
   AccessLog log;
+  log.trace_hash = "a trace";
+  log.system = "a system";
   log.query_heads = from.shape.query_heads;
   log.kv_heads = from.shape.kv_heads;
   log.head_dim = from.shape.head_dim;
@@ -210,6 +213,34 @@ PlaceSpec placed_by(const std::string& cache, const std::string& layout, std::in
       "system.json");
   if (groups > 0) node = node.with("cache.capacity_groups", std::to_string(groups));
   return PlaceSpec::parse(node);
+}
+
+TEST(SlidingWindow, ALogKeepsALayerUnderSeveralWindows) {
+  const RandomLayer wide(20, 4);
+  const RandomLayer narrow = windowed_layer(20, 4, 6);
+  AccessLog log = log_of(replay_layer(wide, decide_spec(kWindowed[0])), wide);
+  log.layers.push_back(replay_layer(narrow, decide_spec(kWindowed[0])));
+  for (LayerLog& layer : log.layers) {
+    for (auto* quality : {&layer.quality.recall, &layer.quality.attention_mass,
+                          &layer.quality.best_attention_mass, &layer.quality.output_error}) {
+      quality->assign(4 * 6, 1);
+    }
+  }
+  log.decide_config = R"({"stream": {"dense_layers": 0}})";
+  const TemporaryFolder folder;
+  write_access_log(log, folder.file("log"));
+  const AccessLog back = read_access_log(folder.file("log"));
+  ASSERT_EQ(back.layers.size(), 2U);
+  EXPECT_EQ(back.layers[0].layer, back.layers[1].layer);
+  EXPECT_EQ(back.layers[0].sliding_window, 0);
+  EXPECT_EQ(back.layers[1].sliding_window, 6);
+  EXPECT_EQ(back.layers[0].streams[0].attended, log.layers[0].streams[0].attended);
+  EXPECT_EQ(back.layers[1].streams[0].attended, log.layers[1].streams[0].attended);
+  // A plan for a model whose layers see 6 tokens follows the second alone.
+  const KvShape narrow_kind{1, 6, 2, 16, false, 6};
+  const IoPlan plan = place(back, placed_by("none", "sequence"), narrow_kind);
+  ASSERT_EQ(plan.layers.size(), 1U);
+  EXPECT_EQ(plan.layers[0].compute.attended_tokens, (std::vector<double>{6, 6, 6, 6}));
 }
 
 TEST(SlidingWindow, PlansReadAndHoldTheWindowAlone) {
