@@ -9,8 +9,8 @@
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
-#include "tools/kvreplay/model_text.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/text_options.hpp"
 
 namespace kvreplay {
 namespace {
