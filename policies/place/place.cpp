@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/argument_json.hpp"
+#include "policies/place/cache/follow_event.hpp"
 #include "policies/place/cache/support/oracle.hpp"
 
 namespace kvreplay {
@@ -139,45 +140,6 @@ class Listing {
   const std::vector<TargetStream>& streams_;
 };
 
-/// A group of which tokens have left.
-void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
-  if (stored.groups().live(key.group)) {
-    cache.resized(key, stored.group_bytes(key.group));
-  } else {
-    cache.erase(key);
-  }
-}
-
-/// What an event of stream `s`, whose state has taken it, means for a cache.
-void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
-  const GroupKey key{s, event.group};
-  switch (event.kind) {
-    case EventKind::kAppended:
-      cache.resized(key, stored.group_bytes(event.group));
-      break;
-    case EventKind::kSplit:
-      resize_or_erase(cache, key, stored);
-      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
-      break;
-    case EventKind::kEvicted:
-      if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
-      break;
-    case EventKind::kDissolved:
-      cache.erase(key);
-      break;
-    case EventKind::kReencoded:
-      for (const GroupId group : stored.groups().groups_of(event.tokens)) {
-        cache.resized({s, group}, stored.group_bytes(group));
-      }
-      break;
-    case EventKind::kCreated:
-    case EventKind::kBuffered:
-    case EventKind::kSealed:
-    case EventKind::kLoaded:
-      break;
-  }
-}
-
 /// Counts what a cache alone finds, and nothing else.
 class HitCounter {
  public:
@@ -190,7 +152,7 @@ class HitCounter {
     if (cache_.access({{s, group}, bytes}, stored.groups().members(group))) hit_bytes_ += bytes;
   }
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
-    tell(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
+    follow_event(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
   }
   void end_step(std::int64_t step) {
     if (step < 0) return;
@@ -232,7 +194,7 @@ class Placer {
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
     if (in_memory_) return;
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
-    tell(cache_, s, event, stored);
+    follow_event(cache_, s, event, stored);
     layout_.on_event(s, event, stored, traffic_);
   }
 

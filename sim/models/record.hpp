@@ -8,6 +8,7 @@
 
 #include "sim/models/model_file.hpp"
 #include "sim/models/next_token.hpp"
+#include "traces/trace.hpp"
 
 namespace kvreplay {
 
@@ -45,6 +46,9 @@ struct RecordResult {
 /// depend on the model and the options but not on threads or chunk_tokens. UserErrors: ids, layers
 /// or lengths that the model does not have, a vector beyond half precision.
 RecordResult record_trace(const Model& model, const RecordOptions& options, const std::string& out);
+
+/// What the trace of such a recording says of itself.
+[[nodiscard]] TraceInfo trace_info(const Model& model, const RecordOptions& options);
 
 /// UserError unless the model has these tokens, and prompt and steps fit its context and the text,
 /// of which `needed` tokens are used.

@@ -54,7 +54,7 @@ std::string time_key(const std::string& place_key, const ModelSpec& model,
       {"sources", kTimeSources},
       {"plan", place_key},
       {"model", to_json(model.arguments)},
-      {"platform", to_json(platform.arguments)},
+      {"platform", json::parse(platform.resolved())},
       {"device", part_json(device.device.name(), device.device.arguments())},
       {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
       {"options", {options.batch, options.timed_steps, options.warm_up_steps, options.seed}}};

@@ -78,7 +78,7 @@ class StepTimer {
     if (options.timeline != nullptr) machine_.observe(*options.timeline);
     lay_out();
     timing_.batch = options.batch;
-    timing_.dram = dram_use();
+    timing_.dram = dram_use(plan_, model_, *pipeline_, options.batch);
   }
 
   Timing run() && {
@@ -121,37 +121,6 @@ class StepTimer {
         timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
     }
-  }
-
-  [[nodiscard]] DramUse dram_use() const {
-    DramUse use;
-    use.weights_bytes = model_.weight_bytes();
-    std::int64_t largest_fetch = 0;
-    std::int64_t largest_index = 0;
-    std::int64_t largest_paged_cache = 0;
-    for (const TargetLayer& layer : layers_) {
-      if (layer.plan == nullptr) {
-        use.full_attention_bytes += plan_.layers.front().dram.entries_bytes;
-        continue;
-      }
-      largest_index = std::max(largest_index, layer.plan->dram.index_bytes);
-      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
-      if (layer.plan->io.cache_paged) {
-        largest_paged_cache = std::max(largest_paged_cache, layer.plan->dram.cache_bytes);
-      } else {
-        use.cache_bytes += layer.plan->dram.cache_bytes;
-      }
-      use.buffered_bytes += layer.plan->dram.buffered_bytes;
-      largest_fetch = std::max(largest_fetch, layer.plan->dram.fetched_bytes);
-    }
-    if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
-    use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
-    use.read_buffer_bytes = largest_fetch * pipeline_->read_buffers();
-    for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
-                                &use.buffered_bytes, &use.read_buffer_bytes}) {
-      *bytes *= options_.batch;
-    }
-    return use;
   }
 
   [[nodiscard]] Energy energy() const {
@@ -345,6 +314,40 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
   }
   const IoPlan projected = project_context(plan, model.context_tokens);
   return StepTimer(projected, model, platform, device, pipeline, options).run();
+}
+
+DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,
+                 std::int64_t batch) {
+  const std::vector<const LayerPlan*> plans = plans_to_follow(plan);
+  DramUse use;
+  use.weights_bytes = model.weight_bytes();
+  std::int64_t largest_fetch = 0;
+  std::int64_t largest_index = 0;
+  std::int64_t largest_paged_cache = 0;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    if (i < plan.full_attention_layers) {
+      use.full_attention_bytes += plan.layers.front().dram.entries_bytes;
+      continue;
+    }
+    const LayerPlan& layer = *plans[static_cast<std::size_t>(i % std::ssize(plans))];
+    largest_index = std::max(largest_index, layer.dram.index_bytes);
+    if (!pipeline.index_on_flash()) use.index_bytes += layer.dram.index_bytes;
+    if (layer.io.cache_paged) {
+      largest_paged_cache = std::max(largest_paged_cache, layer.dram.cache_bytes);
+    } else {
+      use.cache_bytes += layer.dram.cache_bytes;
+    }
+    use.buffered_bytes += layer.dram.buffered_bytes;
+    largest_fetch = std::max(largest_fetch, layer.dram.fetched_bytes);
+  }
+  if (pipeline.index_on_flash()) use.index_bytes = largest_index;
+  use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
+  use.read_buffer_bytes = largest_fetch * pipeline.read_buffers();
+  for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
+                              &use.buffered_bytes, &use.read_buffer_bytes}) {
+    *bytes *= batch;
+  }
+  return use;
 }
 
 }  // namespace kvreplay

@@ -24,6 +24,9 @@ void add_text_options(CLI::App& command, TextOptions& options);
 
 [[nodiscard]] ModelText load_text(const TextOptions& options, const Model& model);
 
+/// The bytes of each token by its id; none where the model file holds no tokenizer.
+[[nodiscard]] std::vector<std::string> token_pieces(const Model& model);
+
 /// Token ids of a piece of text. UserError where the model file holds no tokenizer.
 [[nodiscard]] std::vector<std::int32_t> tokenise(const Model& model, const std::string& text);
 
