@@ -170,7 +170,7 @@ void LiveLayer::add_prompt(const Entries& exact, const QueryWindow& window, Live
       StoredStream& stored = stream(s).stored;
       stored.on_event(event);
       follow_event(*cache_, number, event, stored);
-      layout_->on_event(number, event, stored, traffic_);
+      layout_->notify_event(number, event, stored, traffic_);
     });
   }
   for (std::size_t s = 0; s < streams.size(); ++s) {
@@ -419,7 +419,7 @@ void LiveLayer::on_event(std::int64_t first_kv_head, const GroupEvent& event) {
   if (event.kind == EventKind::kCreated) take_in_hand(s, event.group);
   if (event.kind == EventKind::kSplit && in_hand) take_in_hand(s, event.other);
   follow_event(*cache_, number, event, here.stored);
-  layout_->on_event(number, event, here.stored, traffic_);
+  layout_->notify_event(number, event, here.stored, traffic_);
   switch (event.kind) {
     case EventKind::kAppended:
       read_moved(s, before);

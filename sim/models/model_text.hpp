@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// What a model is to read: token ids, and what a trace says of their source.
+/// The text that a model reads: token ids, and what a trace says about their source.
 struct ModelText {
   std::vector<std::int32_t> ids;
   std::string source;

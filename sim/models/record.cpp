@@ -121,7 +121,7 @@ void check_text(const Model& model, std::span<const std::int32_t> ids, std::int6
   if (prompt_tokens < 1)
     throw UserError({"--prompt", ""}, std::to_string(prompt_tokens), "1 or more");
   if (steps < 1) throw UserError({"--steps", ""}, std::to_string(steps), "1 or more");
-  // Each alone first: their sum may not fit.
+  // Checked separately first, because their sum might overflow.
   if (prompt_tokens > a.context_tokens || steps > a.context_tokens ||
       prompt_tokens + steps > a.context_tokens) {
     throw UserError(
@@ -146,7 +146,7 @@ void check_text(const Model& model, std::span<const std::int32_t> ids, std::int6
 double token_flops(const Architecture& a, std::int64_t position) {
   const std::int64_t layer =
       2 * a.hidden_size * (a.query_size() + a.kv_size()) + 3 * a.hidden_size * a.ffn_size;
-  std::int64_t seen = 0;  // of all layers
+  std::int64_t seen = 0;  // over all layers
   for (std::int64_t i = 0; i < a.layers; ++i) seen += position + 1 - a.first_seen(i, position);
   return 2.0 * static_cast<double>(a.layers * layer + 2 * a.query_size() * seen +
                                    a.hidden_size * a.vocabulary);
@@ -172,7 +172,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   std::vector<std::int64_t> positions(static_cast<std::size_t>(info.tokens));
   std::iota(positions.begin(), positions.end(), 0);
 
-  /// Runs positions [begin, end) in one batch; returns the last one's logits.
+  /// Runs positions [begin, end) as one batch. Returns the logits of the last one.
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     const auto first = static_cast<std::size_t>(begin);
     const auto count = static_cast<std::size_t>(end - begin);

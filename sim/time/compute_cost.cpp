@@ -27,7 +27,7 @@ SimTime matrix_ns(const ModelSpec& model, const PlatformSpec& platform, std::int
 
 LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                            const LayerLoad& load) {
-  // Two products, Q K^T and P V, of two operations an element.
+  // Two products, Q K^T and P V, with two operations per element.
   const double attention_flops =
       4.0 * load.attended_tokens * static_cast<double>(model.query_heads * model.head_dim);
   const MeasuredKernel* matrix = measured_matrix(model, platform, load.batch);

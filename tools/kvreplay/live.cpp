@@ -25,9 +25,9 @@
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/device.hpp"
 #include "tools/kvreplay/model_files.hpp"
-#include "tools/kvreplay/model_text.hpp"
 #include "tools/kvreplay/open_target.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/text_options.hpp"
 
 namespace kvreplay {
 namespace {

@@ -6,7 +6,7 @@ namespace {
 /// A group of which tokens have left.
 void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
   if (stored.groups().live(key.group)) {
-    cache.resized(key, stored.group_bytes(key.group));
+    cache.notify_resize(key, stored.group_bytes(key.group));
   } else {
     cache.erase(key);
   }
@@ -19,11 +19,11 @@ void follow_event(Cache& cache, std::int32_t s, const GroupEvent& event,
   const GroupKey key{s, event.group};
   switch (event.kind) {
     case EventKind::kAppended:
-      cache.resized(key, stored.group_bytes(event.group));
+      cache.notify_resize(key, stored.group_bytes(event.group));
       break;
     case EventKind::kSplit:
       resize_or_erase(cache, key, stored);
-      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
+      cache.notify_split({s, event.other}, key, stored.group_bytes(event.other));
       break;
     case EventKind::kEvicted:
       if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
@@ -33,7 +33,7 @@ void follow_event(Cache& cache, std::int32_t s, const GroupEvent& event,
       break;
     case EventKind::kReencoded:
       for (const GroupId group : stored.groups().groups_of(event.tokens)) {
-        cache.resized({s, group}, stored.group_bytes(group));
+        cache.notify_resize({s, group}, stored.group_bytes(group));
       }
       break;
     case EventKind::kCreated:

@@ -13,7 +13,7 @@ class App;
 
 namespace kvreplay {
 
-/// What a model is to read: exactly one is given.
+/// The text that a model reads. Exactly one member is given.
 struct TextOptions {
   std::string text;
   std::string token_ids;
