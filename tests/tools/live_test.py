@@ -15,6 +15,7 @@ import tiny_model
 from program import PROGRAM, SOURCE, ProgramTest, tree
 
 PROMPT, STEPS = 120, 16
+WHOLE = ("--set", "warm_up_steps=0", "--set", "timed_steps=0")
 
 
 def read_csv(path):
@@ -22,20 +23,29 @@ def read_csv(path):
         return list(csv.DictReader(file))
 
 
+def tiny_shape(model):
+    """What the model file says of its shape, as a config has it."""
+    with open(model, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    architecture = json.loads(header["__metadata__"]["architecture"])
+    return {name: architecture[name] for name in ("layers", "hidden_size", "query_heads", "kv_heads",
+                                                  "head_dim", "ffn_size", "vocabulary")}
+
+
 class Live(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
-                                  num_hidden_layers=4)
+                                  num_hidden_layers=4, max_position_embeddings=4096)
         cls.model = cls.folder / "tiny.kvmodel"
         subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
                        check=True, stderr=subprocess.DEVNULL)
-        ids = np.random.default_rng(1).integers(0, 101, 3000)
+        ids = np.random.default_rng(1).integers(0, 101, 3500)
         (cls.folder / "ids.txt").write_text(" ".join(map(str, ids)))
         cls.live = ("live", "--model", cls.model, "--token-ids", "ids.txt", "--prompt", PROMPT)
         cls.quest = (*cls.live, "--system", "quest", "--budget", 32, "--target", "target", "--create",
-                     "16MiB")
+                     "32MiB")
 
     def test_writes_what_a_replay_writes(self):
         text = self.succeed(*self.quest, "--steps", STEPS, "--check", "--record", "own.kvtrace.h5",
@@ -54,7 +64,7 @@ class Live(ProgramTest):
         # The replay of its trace has the same columns, and the same hits.
         self.succeed("run", "first", "--set", "trace=own.kvtrace.h5", "--set", "system=quest", "--set",
                      "device=ufs40", "--set", "system.selection.budget_tokens=32", "--set",
-                     "model=smollm2-135m", "--format", "none", "--out", "replayed")
+                     "model=smollm2-135m", *WHOLE, "--format", "none", "--out", "replayed")
         replayed, = read_csv(self.folder / "replayed/results.csv")
         self.assertEqual(list(replayed), list(row))
         self.assertAlmostEqual(float(replayed["hit_rate"]), float(row["hit_rate"]), places=9)
@@ -67,7 +77,7 @@ class Live(ProgramTest):
     def test_compare_lists_what_only_one_has(self):
         for out, systems in (("two", "quest,in_memory"), ("one", "quest")):
             self.succeed("run", "first", "--set", f"trace={self.small_trace()}", "--set",
-                         f"system={systems}", "--set", "device=ufs40", "--steps", 4, "--format", "none",
+                         f"system={systems}", "--set", "device=ufs40", *WHOLE, "--format", "none",
                          "--out", out)
         said = self.succeed("compare", "two", "one", "--columns", "latency_ms")
         self.assertIn("only in two: in_memory", said)
@@ -101,7 +111,7 @@ class Live(ProgramTest):
         return [f"{folder}/{name}" for name in os.listdir(folder)] if os.path.isdir(folder) else []
 
     def test_an_interrupt_keeps_the_steps_so_far(self):
-        process = self.start(*self.quest, "--steps", 800, "--out", "stopped")
+        process = self.start(*self.quest, "--steps", 3000, "--out", "stopped")
         self.wait_for_target(process)
         time.sleep(2)
         process.send_signal(signal.SIGINT)
@@ -112,11 +122,11 @@ class Live(ProgramTest):
         steps = read_csv(self.folder / "stopped/steps.csv")
         self.assertTrue(json.loads((self.folder / "stopped/manifest.json").read_text())["interrupted"])
         self.assertGreater(len(steps), 0)
-        self.assertLess(len(steps), 800)
+        self.assertLess(len(steps), 3000)
 
     def test_it_survives_a_pause_and_leaves_nothing_when_killed(self):
         before = set(tree(self.folder))
-        process = self.start(*self.quest, "--steps", 800, "--out", "killed")
+        process = self.start(*self.quest, "--steps", 3000, "--out", "killed")
         self.wait_for_target(process)
         for stop in (signal.SIGSTOP, signal.SIGCONT):
             process.send_signal(stop)
@@ -134,7 +144,7 @@ class Live(ProgramTest):
         self.refuses([*self.live, "--system", "questt"], ["questt", "quest"])
         self.refuses([*self.live, "--system", "kvswap", "--target", "t", "--create", "16MiB"],
                      ["--adapters", "joint_lowrank"])
-        self.refuses([*self.live, "--system", "in_memory", "--steps", 4000], ["4000", "tokens"])
+        self.refuses([*self.live, "--system", "in_memory", "--steps", 5000], ["5000", "tokens"])
 
     def test_in_memory_needs_no_target(self):
         self.succeed(*self.live, "--system", "in_memory", "--steps", 4, "--generate", "--out", "memory")
@@ -150,10 +160,30 @@ class Live(ProgramTest):
         self.assertIn("none is measured", self.succeed("explain", "orin_agx"))
         said = self.succeed(
             "run", "first", "--set", f"trace={self.small_trace()}", "--set", "system=quest", "--set",
-            "platform=./mine.json", "--set", "device=ufs40", "--steps", 4, "--out", "measured")
+            "platform=./mine.json", "--set", "device=ufs40", *WHOLE, "--out", "measured")
         self.assertIn("mine", said)
         manifest = json.loads((self.folder / "measured/manifest.json").read_text())
         self.assertIn("matrix_vector", json.dumps(manifest["config"]["platform"]))
+
+
+    def test_validates(self):
+        (self.folder / "tiny.json").write_text(json.dumps({
+            "title": "tiny", "source": "test", "layers": 4, "hidden_size": 96, "query_heads": 3,
+            "kv_heads": 1, "head_dim": 32, "ffn_size": 96, "vocabulary": 101, "weight_bits": 32,
+            "tied_embeddings": True} | tiny_shape(self.model)))
+        said = self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text",
+                            "ids.txt", "--token-ids", "--target", "target", "--create", "16MiB",
+                            "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
+                            "--steps", 8, "--probe-seconds", 0.02, "--out", "validation")
+        self.assertIn("| quest | 48 |", said)
+        rows = read_csv(self.folder / "validation/errors.csv")
+        self.assertEqual([(row["system"], row["budget"]) for row in rows],
+                         [("in_memory", ""), ("quest", "32"), ("quest", "48")])
+        for row in rows:
+            self.assertAlmostEqual(
+                float(row["modelled_latency_ms"]) / float(row["measured_latency_ms"]) - 1,
+                float(row["latency_error"]), places=9)
+        self.assertTrue((self.folder / "validation/validation.png").exists())
 
 
 if __name__ == "__main__":

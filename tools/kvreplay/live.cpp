@@ -359,7 +359,7 @@ void add_live(CLI::App& program) {
       ->capture_default_str();
   add_size_option(*command, "--block", options->request.limits.logical_block_bytes,
                   "Unit of requests; at least what direct I/O on TARGET asks for",
-                  {.example = "4KiB", .least = 512, .most = 1 << 20})
+                  {.example = "4KiB", .min = 512, .max = 1 << 20})
       ->default_str("4KiB");
   command->add_flag("--huge-pages", options->huge_pages, "Memory of huge pages for requests");
   command

@@ -55,6 +55,15 @@ def in_memory(system):
     return system["cache"]["part"] == "resident"
 
 
+def shape_of(options):
+    name = options.model_config or options.model
+    return str(pathlib.Path(name).resolve()) if name.endswith(".json") else name
+
+
+def text_words(options, file):
+    return ["--token-ids" if options.token_ids else "--text", file]
+
+
 def measure(options, out):
     """Disk, processor and trace."""
     device, platform = out / "device.json", out / "platform.json"
@@ -80,13 +89,14 @@ def measure(options, out):
         tell("recording the text")
         plain = out / "plain.kvtrace.h5"
         if not plain.exists():
-            call("record", "--model", options.model, "--text", options.text, "--prompt", options.prompt,
-                 "--steps", options.steps, "--threads", options.threads, "--out", plain)
+            call("record", "--model", options.model, *text_words(options, options.text), "--prompt",
+                 options.prompt, "--steps", options.steps, "--threads", options.threads, "--out", plain)
         if options.adapter_text:
             other = out / "other.kvtrace.h5"
             if not other.exists():
-                call("record", "--model", options.model, "--text", options.adapter_text, "--prompt",
-                     options.prompt, "--steps", 1, "--threads", options.threads, "--out", other)
+                call("record", "--model", options.model, *text_words(options, options.adapter_text),
+                     "--prompt", options.prompt, "--steps", 1, "--threads", options.threads, "--out",
+                     other)
             call("adapt", other, plain, trace)
         else:
             plain.rename(trace)
@@ -100,8 +110,8 @@ def run_both(options, out, cell, device, platform, trace):
     live, simulated = out / "live" / label, out / "simulated" / label
     if not live.exists():
         tell(f"live: {label}")
-        words = ["live", "--model", options.model, "--text", options.text, "--system", name, "--prompt",
-                 options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet",
+        words = ["live", "--model", options.model, *text_words(options, options.text), "--system", name,
+                 "--prompt", options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet",
                  "--out", live]
         if budget is not None:
             words += ["--budget", budget]
@@ -112,9 +122,9 @@ def run_both(options, out, cell, device, platform, trace):
         call(*words)
     if not simulated.exists():
         tell(f"simulated: {label}")
-        sets = [f"trace={trace}", f"system={name}", f"model={options.model_config or options.model}",
+        sets = [f"trace={trace}", f"system={name}", f"model={shape_of(options)}",
                 f"platform={platform.resolve()}", f"device={device.resolve()}", "batch=1",
-                "timed_steps=0"]
+                "timed_steps=0", "warm_up_steps=0"]
         if budget is not None:
             sets.append(f"system.selection.budget_tokens={budget}")
             if "budget_share" in system["selection"]:
@@ -124,7 +134,7 @@ def run_both(options, out, cell, device, platform, trace):
         experiment = out / "experiment.json"
         experiment.write_text(json.dumps({
             "title": "One system, as it ran live", "trace": str(trace.resolve()), "system": name,
-            "model": options.model_config or options.model, "platform": str(platform.resolve()),
+            "model": shape_of(options), "platform": str(platform.resolve()),
             "device": str(device.resolve())}), encoding="utf-8")
         call("run", experiment, *[word for value in sets for word in ("--set", value)], "--format",
              "none", "--out", simulated)
@@ -193,7 +203,8 @@ def plot(rows, stem):
                  ylabel="modelled, ms", title=column.removesuffix("_ms"))
     handles, labels = axes[0].get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
-    figure.legend(once.values(), once.keys(), loc="outside lower center", ncols=4)
+    figure.legend(once.values(), once.keys(), loc="upper center", ncols=4,
+                  bbox_to_anchor=(0.5, 0))
     for ending in ("pdf", "png"):
         figure.savefig(f"{stem}.{ending}")
 
@@ -205,6 +216,8 @@ def parse_arguments():
     parser.add_argument("--model-config", metavar="NAME",
                         help="its shape in configs/models (default: of the same name)")
     parser.add_argument("--text", required=True, metavar="FILE", help="the text that all runs follow")
+    parser.add_argument("--token-ids", action="store_true",
+                        help="texts are token ids, separated by white space")
     parser.add_argument("--adapter-text", metavar="FILE",
                         help="another text, for the matrices that some systems need; without it they "
                              "are left out")
