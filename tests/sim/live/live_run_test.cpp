@@ -318,15 +318,13 @@ TEST_F(LiveTest, ATargetThatIsTooSmallIsNamed) {
 TEST_F(LiveTest, AFileThatIsCutShortEndsTheRunWithItsName) {
   const auto on = target();
   if (!on) GTEST_SKIP() << "no direct I/O in the temporary folder (set TMPDIR)";
+  const LiveIo::Options io{.engine = "sync", .limits = {.queue_depth = 1}};
   LiveOptions cut = options();
-  std::int64_t tokens = 0;
-  cut.on_token = [&](std::int32_t) {
-    if (++tokens == 1) std::filesystem::resize_file(on->descriptor_path(), 0);
-  };
-  cut.steps = kSteps;
-  EXPECT_THAT(user_error_of([&] { run(system_named("flexgen"), on, cut); }),
-              testing::AnyOf(testing::HasSubstr("transferred only"), testing::HasSubstr("failed"),
-                             testing::HasSubstr("came back with other bytes")));
+  cut.on_token = [&](std::int32_t) { std::filesystem::resize_file(on->descriptor_path(), 0); };
+  EXPECT_THAT(
+      user_error_of([&] { (void)run_live(*model_, system_named("flexgen"), on.get(), io, cut); }),
+      testing::AnyOf(testing::HasSubstr("transferred only"), testing::HasSubstr("failed"),
+                     testing::HasSubstr("came back with other bytes")));
 }
 
 TEST_F(LiveTest, AFailedRequestEndsTheRunWithItsName) {
