@@ -60,6 +60,12 @@ def shape_of(options):
     return str(pathlib.Path(name).resolve()) if name.endswith(".json") else name
 
 
+def weight_bits(platform):
+    """Of the model file that was probed: a config has those of the published weights."""
+    kernels = json.loads(platform.read_text(encoding="utf-8")).get("kernels", {})
+    return [f"model.weight_bits={kernels['weight_bits']:g}"] if "weight_bits" in kernels else []
+
+
 def text_words(options, file):
     return ["--token-ids" if options.token_ids else "--text", file]
 
@@ -124,7 +130,7 @@ def run_both(options, out, cell, device, platform, trace):
         tell(f"simulated: {label}")
         sets = [f"trace={trace}", f"system={name}", f"model={shape_of(options)}",
                 f"platform={platform.resolve()}", f"device={device.resolve()}", "batch=1",
-                "timed_steps=0", "warm_up_steps=0"]
+                "timed_steps=0", "warm_up_steps=0", *weight_bits(platform)]
         if budget is not None:
             sets.append(f"system.selection.budget_tokens={budget}")
             if "budget_share" in system["selection"]:
