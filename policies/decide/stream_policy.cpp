@@ -27,14 +27,16 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
       window_queries_(spec.stream.integer("window_queries")),
       attend_buffered_(spec.stream.flag("attend_buffered")),
       record_tokens_(options.record_tokens),
+      index_stored_(spec.stream.text("index") == "stored"),
+      host_(options.host),
       grouping_(spec.grouping.make({shape, options.seed})),
       scoring_(
           spec.scoring.make({shape, options.adapters, options.seed,
                              std::max(sink_tokens_, prompt_visible(layer)), layer.sliding_window})),
       selection_(
           spec.selection.make({shape, std::max<Token>(0, sink_tokens_ - prompt_visible(layer))})),
-      precision_(spec.precision.make(
-          {shape, layer.max_tokens, options.features, layer.rope, layer.sliding_window})),
+      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope,
+                                      layer.sliding_window, options.host != nullptr})),
       retention_(spec.retention.make({shape, layer.prompt_tokens, options.layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
@@ -49,14 +51,16 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
 
 void StreamPolicy::on_event(const GroupEvent& event) {
   groups_.on_event(event);
+  if (host_ != nullptr) host_->on_event(shape_.first_kv_head, event);
   scoring_->notify_event(event, groups_, *entries_);
-  precision_->notify_event(event, groups_, *entries_);
+  precision_->notify_event(event, groups_, *exact_);
   log_.add(event);
 }
 
 void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
                               const Entries& layer) {
   entries_ = &entries;
+  exact_ = &entries;
   const auto end = static_cast<Token>(entries.keys.tokens);
   const Token visible = first_visible(end, sliding_window_);
   const Token first = std::max(visible, std::min(sink_tokens_, end));
@@ -74,15 +78,17 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
   log_.end_segment();
 }
 
-void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows scored,
+void StreamPolicy::select(const Entries& entries, QueryRows scored) {
+  score_rows_ = choose(scored, seen(entries)).rows;
+}
+
+void StreamPolicy::attend(const Entries& entries, QueryRows queries,
                           std::span<HeadAttention> attention) {
   const auto own = static_cast<Token>(entries.keys.tokens - 1);
-  const Scores scores = choose(scored, entries.first_tokens(own));
-
-  const Entries stored = precision_->decoded(entries);
+  const Entries stored = host_ != nullptr ? entries : precision_->decoded(entries);
   for (std::int64_t head = 0; head < shape_.query_heads(); ++head) {
     HeadAttention& result = attention[static_cast<std::size_t>(head)];
-    if (head > 0 && scores.rows == 1) {
+    if (head > 0 && score_rows_ == 1) {
       result.tokens = attention[0].tokens;
     } else {
       gather(picked_[static_cast<std::size_t>(head)], own, result.tokens);
@@ -95,18 +101,22 @@ void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows s
                     result.weights.data(), result.output.data());
     notify_attention(head, own, result.tokens, result.weights);
   }
-  log_step(scores, attention);
+  log_step(attention);
 }
 
 void StreamPolicy::add_token(const Entries& entries) {
   entries_ = &entries;
+  exact_ = &entries;
   const auto token = static_cast<Token>(entries.keys.tokens - 1);
   precision_->add_tokens(entries, token, token + 1, *this);
   expire(first_visible(token + 1, sliding_window_));
+  if (host_ != nullptr) host_->on_stored(shape_.first_kv_head, token);
+  const Entries index = seen(entries);
+  entries_ = &index;
   const Token leaving = token - recent_tokens_;
   if ((leaving < token || token < sink_tokens_) && token >= visible_) buffer(token, token + 1);
   if (leaving >= sink_tokens_ && groups_.where(leaving) != Groups::Where::kEvicted) {
-    grouping_->add_token(entries, leaving, requested_, groups_, *this);
+    grouping_->add_token(index, leaving, requested_, groups_, *this);
   }
   retention_->after_step(token, groups_, *this);
   log_.end_segment();
@@ -158,7 +168,7 @@ void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window)
   }
 }
 
-void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention> attention) {
+void StreamPolicy::log_step(std::span<const HeadAttention> attention) {
   for (const RowSelection& row : picked_) {
     log_.picked.insert(log_.picked.end(), row.groups.begin(), row.groups.end());
     log_.pick_begin.push_back(std::ssize(log_.picked));
@@ -167,8 +177,8 @@ void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention>
   log_.requested.insert(log_.requested.end(), requested_.begin(), requested_.end());
   log_.requested_begin.push_back(std::ssize(log_.requested));
 
-  assert(log_.rows == 0 || log_.rows == scores.rows);
-  log_.rows = scores.rows;
+  assert(log_.rows == 0 || log_.rows == score_rows_);
+  log_.rows = score_rows_;
   for (const HeadAttention& head : attention) {
     log_.attended_count.push_back(static_cast<std::int32_t>(head.tokens.size()));
     if (!record_tokens_) continue;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/argument_json.hpp"
+#include "policies/place/cache/follow_event.hpp"
 #include "policies/place/cache/support/oracle.hpp"
 
 namespace kvreplay {
@@ -142,46 +143,7 @@ class Listing {
   const std::vector<TargetStream>& streams_;
 };
 
-/// Tokens have left the group.
-void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
-  if (stored.groups().live(key.group)) {
-    cache.notify_resize(key, stored.group_bytes(key.group));
-  } else {
-    cache.erase(key);
-  }
-}
-
-/// Notifies the cache of an event of stream `s`, whose state has already taken it.
-void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
-  const GroupKey key{s, event.group};
-  switch (event.kind) {
-    case EventKind::kAppended:
-      cache.notify_resize(key, stored.group_bytes(event.group));
-      break;
-    case EventKind::kSplit:
-      resize_or_erase(cache, key, stored);
-      cache.notify_split({s, event.other}, key, stored.group_bytes(event.other));
-      break;
-    case EventKind::kEvicted:
-      if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
-      break;
-    case EventKind::kDissolved:
-      cache.erase(key);
-      break;
-    case EventKind::kReencoded:
-      for (const GroupId group : stored.groups().groups_of(event.tokens)) {
-        cache.notify_resize({s, group}, stored.group_bytes(group));
-      }
-      break;
-    case EventKind::kCreated:
-    case EventKind::kBuffered:
-    case EventKind::kSealed:
-    case EventKind::kLoaded:
-      break;
-  }
-}
-
-/// Counts only what the cache finds.
+/// Counts what a cache alone finds, and nothing else.
 class HitCounter {
  public:
   HitCounter(const std::vector<TargetStream>& streams, Cache& cache)
@@ -193,7 +155,7 @@ class HitCounter {
     if (cache_.access({{s, group}, bytes}, stored.groups().members(group))) hit_bytes_ += bytes;
   }
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
-    tell(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
+    follow_event(cache_, s, event, streams_[static_cast<std::size_t>(s)].stored);
   }
   void end_step(std::int64_t step) {
     if (step < 0) return;
@@ -235,7 +197,7 @@ class Placer {
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
     if (in_memory_) return;
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
-    tell(cache_, s, event, stored);
+    follow_event(cache_, s, event, stored);
     layout_.notify_event(s, event, stored, traffic_);
   }
 

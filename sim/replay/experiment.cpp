@@ -503,7 +503,7 @@ std::string Experiment::resolved() const {
     add_variant(object["model"], model.name, std::move(arguments));
   }
   for (const PlatformSpec& platform : platforms) {
-    add_variant(object["platform"], platform.name, to_json(platform.arguments));
+    add_variant(object["platform"], platform.name, json::parse(platform.resolved()));
   }
   for (const DeviceSpec& device : devices) {
     add_variant(object["device"], device.name,

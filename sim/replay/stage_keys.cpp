@@ -65,7 +65,7 @@ std::string time_key(const std::string& place_key, const ModelSpec& model,
       {"plan", place_key},
       {"model", to_json(model.arguments)},
       {"by_layer", model.by_layer},
-      {"platform", to_json(platform.arguments)},
+      {"platform", json::parse(platform.resolved())},
       {"device", part_json(device.device.name(), device.device.arguments())},
       {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
       {"options", {options.batch, options.timed_steps, options.warm_up_steps, options.seed}}};

@@ -26,8 +26,9 @@ struct LayerCompute {
   double dram_bytes = 0;  ///< read by all of these
 };
 
-/// Roofline times of one layer. A batch reads the weights once, and of a layer's experts those that
-/// some token of it passes through. Query heads that share a KV head are taken to share its reads.
+/// Times of one layer: as measured where the platform has it, otherwise by the roofline. A batch
+/// reads the weights once, and of a layer's experts those that some token of it passes through.
+/// Query heads that share a KV head are taken to share its reads.
 [[nodiscard]] LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                                          const LayerLoad& load);
 

@@ -59,6 +59,40 @@ std::int64_t full_attention_bytes(const IoPlan& plan, const TargetLayer& layer) 
   return layer.plan->dram.entries_bytes * visible_tokens(tokens, layer.sliding_window) / tokens;
 }
 
+TargetLayer target_layer(const IoPlan& plan, const ModelSpec& model, std::int64_t number) {
+  const LayerSpec& layer = model.layer(number);
+  if (!layer.attends) return {};
+  // A layer that uses an earlier one's entries does what that one does.
+  const std::int64_t source = layer.source;
+  const bool shares = source != number;
+  const auto pick = [&](const std::vector<const LayerPlan*>& plans) {
+    return plans[static_cast<std::size_t>(source % std::ssize(plans))];
+  };
+  if (source >= plan.full_attention_layers) {
+    return {.plan = pick(plans_to_follow(plan, layer.kind)), .uses_earlier_entries = shares};
+  }
+  const std::vector<const LayerPlan*> plans = plans_of_kind(plan, layer.kind);
+  return {.plan = plans.front(),
+          .full_attention = true,
+          .sliding_window = pick(plans)->sliding_window,
+          .uses_earlier_entries = shares};
+}
+
+bool has_groups(const TargetLayer& layer) {
+  return layer.plan != nullptr && !layer.full_attention && !layer.uses_earlier_entries;
+}
+
+/// What every layer of the target model does, without regions.
+std::vector<TargetLayer> target_layers(const IoPlan& plan, const ModelSpec& model) {
+  std::vector<TargetLayer> layers;
+  for (std::int64_t i = 0; i < model.layers; ++i) layers.push_back(target_layer(plan, model, i));
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const std::int64_t source = model.layer(i).source;
+    if (source != i) layers[static_cast<std::size_t>(source)].is_used_later = true;
+  }
+  return layers;
+}
+
 /// Draws one step of the plan from each of `count` equal strata of the steps after the warm-up.
 std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
   if (count <= 0 || count > usable) count = usable;
@@ -102,7 +136,7 @@ class StepTimer {
     if (options_.timeline != nullptr) machine_.observe(*options_.timeline);
     lay_out();
     timing_.batch = options_.batch;
-    timing_.dram = dram_use();
+    timing_.dram = dram_use(plan_, model_, *pipeline_, options_.batch);
   }
 
   Timing run() && {
@@ -129,11 +163,7 @@ class StepTimer {
   /// What each layer follows; every (layer, sequence) with groups of its own gets a region,
   /// sequences of a layer side by side.
   void lay_out() {
-    for (std::int64_t i = 0; i < model_.layers; ++i) layers_.push_back(target_layer(i));
-    for (std::int64_t i = 0; i < model_.layers; ++i) {
-      const std::int64_t source = model_.layer(i).source;
-      if (source != i) layers_[static_cast<std::size_t>(source)].is_used_later = true;
-    }
+    layers_ = target_layers(plan_, model_);
     std::uint64_t offset = 0;
     for (TargetLayer& layer : layers_) {
       if (!has_groups(layer)) continue;
@@ -149,63 +179,6 @@ class StepTimer {
         timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
     }
-  }
-
-  [[nodiscard]] TargetLayer target_layer(std::int64_t number) const {
-    const LayerSpec& layer = model_.layer(number);
-    if (!layer.attends) return {};
-    // A layer that uses an earlier one's entries does what that one does.
-    const std::int64_t source = layer.source;
-    const bool shares = source != number;
-    const auto pick = [&](const std::vector<const LayerPlan*>& plans) {
-      return plans[static_cast<std::size_t>(source % std::ssize(plans))];
-    };
-    if (source >= plan_.full_attention_layers) {
-      return {.plan = pick(plans_to_follow(plan_, layer.kind)), .uses_earlier_entries = shares};
-    }
-    const std::vector<const LayerPlan*> plans = plans_of_kind(plan_, layer.kind);
-    return {.plan = plans.front(),
-            .full_attention = true,
-            .sliding_window = pick(plans)->sliding_window,
-            .uses_earlier_entries = shares};
-  }
-
-  [[nodiscard]] static bool has_groups(const TargetLayer& layer) {
-    return layer.plan != nullptr && !layer.full_attention && !layer.uses_earlier_entries;
-  }
-
-  [[nodiscard]] DramUse dram_use() const {
-    DramUse use;
-    use.weights_bytes = model_.weight_bytes();
-    std::int64_t max_fetched_bytes = 0;
-    std::int64_t kept_fetches = 0;  // until a later layer has used them
-    std::int64_t max_index_bytes = 0;
-    std::int64_t max_paged_cache_bytes = 0;
-    for (const TargetLayer& layer : layers_) {
-      if (layer.plan == nullptr) use.buffered_bytes += model_.state_bytes;
-      if (layer.full_attention && !layer.uses_earlier_entries) {
-        use.full_attention_bytes += full_attention_bytes(plan_, layer);
-      }
-      if (!has_groups(layer)) continue;
-      max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
-      if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
-      if (layer.plan->io.cache_paged) {
-        max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
-      } else {
-        use.cache_bytes += layer.plan->dram.cache_bytes;
-      }
-      use.buffered_bytes += layer.plan->dram.buffered_bytes;
-      max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
-      if (layer.is_used_later) kept_fetches += layer.plan->dram.fetched_bytes;
-    }
-    if (pipeline_->index_on_flash()) use.index_bytes = max_index_bytes;
-    use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
-    use.read_buffer_bytes = max_fetched_bytes * pipeline_->read_buffers() + kept_fetches;
-    for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
-                                &use.buffered_bytes, &use.read_buffer_bytes}) {
-      *bytes *= options_.batch;
-    }
-    return use;
   }
 
   [[nodiscard]] Energy energy() const {
@@ -409,6 +382,41 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
   }
   const IoPlan projected = project_context(plan, model.context_tokens);
   return StepTimer({projected, model, platform, device, pipeline, options}).run();
+}
+
+DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,
+                 std::int64_t batch) {
+  DramUse use;
+  use.weights_bytes = model.weight_bytes();
+  std::int64_t max_fetched_bytes = 0;
+  std::int64_t kept_fetches = 0;  // until a later layer has used them
+  std::int64_t max_index_bytes = 0;
+  std::int64_t max_paged_cache_bytes = 0;
+  for (const TargetLayer& layer : target_layers(plan, model)) {
+    if (layer.plan == nullptr) use.buffered_bytes += model.state_bytes;
+    if (layer.full_attention && !layer.uses_earlier_entries) {
+      use.full_attention_bytes += full_attention_bytes(plan, layer);
+    }
+    if (!has_groups(layer)) continue;
+    max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
+    if (!pipeline.index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
+    if (layer.plan->io.cache_paged) {
+      max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
+    } else {
+      use.cache_bytes += layer.plan->dram.cache_bytes;
+    }
+    use.buffered_bytes += layer.plan->dram.buffered_bytes;
+    max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
+    if (layer.is_used_later) kept_fetches += layer.plan->dram.fetched_bytes;
+  }
+  if (pipeline.index_on_flash()) use.index_bytes = max_index_bytes;
+  use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
+  use.read_buffer_bytes = max_fetched_bytes * pipeline.read_buffers() + kept_fetches;
+  for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
+                              &use.buffered_bytes, &use.read_buffer_bytes}) {
+    *bytes *= batch;
+  }
+  return use;
 }
 
 }  // namespace kvreplay

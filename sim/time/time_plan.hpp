@@ -83,6 +83,10 @@ struct Timing {
   Energy energy;
 };
 
+/// What the plan holds in memory for `batch` sequences of the model.
+[[nodiscard]] DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,
+                               std::int64_t batch);
+
 /// Stage 3: replays a plan on a device and platform. Target layers [0, plan.full_attention_layers)
 /// attend in full, in memory; a later layer i follows the plan's layer i mod R, of the R of its
 /// kind that do not. A layer that uses an earlier one's keys and values attends to what that one

@@ -93,6 +93,9 @@ int run_command(int argc, char** argv) {
   add_fetch_model(program);
   add_record(program);
   add_evaluate(program);
+  add_live(program);
+  add_platform(program);
+  add_validate(program);
   add_cut(program);
   add_convert(program);
   int exit_code = 0;
@@ -103,6 +106,7 @@ int run_command(int argc, char** argv) {
   add_statistics(program);
   add_export_accesses(program);
   add_reproduce(program);
+  add_compare(program);
   add_report(program);
   add_device(program);
 

@@ -21,6 +21,13 @@ struct StreamShape {
   float softmax_scale = 0;  ///< usually 1 / sqrt(head_dim)
 
   [[nodiscard]] std::int64_t query_heads() const { return kv_heads * queries_per_kv_head; }
+  /// Where its query heads lie in the layer's queries, [query_heads of the layer, head_dim].
+  [[nodiscard]] std::size_t first_query() const {
+    return static_cast<std::size_t>(first_kv_head * queries_per_kv_head * head_dim);
+  }
+  [[nodiscard]] std::size_t query_elements() const {
+    return static_cast<std::size_t>(query_heads() * head_dim);
+  }
   /// The KV head, numbered within the stream, that a query head of the stream reads.
   [[nodiscard]] std::int64_t kv_head_of(std::int64_t query_head) const {
     return query_head / queries_per_kv_head;

@@ -15,6 +15,7 @@ class Exact final : public Scoring {
 
   void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
+  [[nodiscard]] bool reads_all_keys() const override { return true; }
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {
     const std::int64_t tokens = entries.keys.tokens;
