@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "base/memory.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
+#include "base/utc_time.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/measuring_thread.hpp"
 
@@ -117,15 +117,6 @@ std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests&
   burst.first_half_ms = median(std::move(first_half));
   burst.all_ms = median(std::move(all));
   return burst;
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
 }
 
 Json probe_setting_json(const BlockTarget& target, const EngineChoice& choice,

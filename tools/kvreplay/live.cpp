@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "base/result_folder.hpp"
 #include "base/size.hpp"
 #include "base/statistics.hpp"
+#include "base/utc_time.hpp"
 #include "devices/real/host.hpp"
 #include "policies/decide/trace_adapters.hpp"
 #include "sim/live/live_target.hpp"
@@ -55,18 +54,6 @@ struct LiveCommand {
   std::string out;
   ConfigFolder configs = ConfigFolder::standard();
 };
-
-std::string utc_now() {
-  std::time_t now = std::time(nullptr);
-  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
-    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
-  }
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 /// The system with --set and --budget.
 SystemSpec load_system(const LiveCommand& command) {

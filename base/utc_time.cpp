@@ -1,0 +1,21 @@
+#include "base/utc_time.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <ctime>
+
+namespace kvreplay {
+
+std::string utc_now() {
+  std::time_t now = std::time(nullptr);
+  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
+    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
+  }
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
+
+}  // namespace kvreplay
