@@ -36,6 +36,9 @@ class StreamPolicy final : public EventSink {
   /// The tokens that a row's query heads attend to, ascending, without those hidden by the layer's
   /// sliding window.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
+  /// The attention of query heads of one KV head, from `first_head` on, to heads[0].tokens.
+  void attend_together(std::int64_t first_head, QueryRows queries, const Entries& stored,
+                       std::span<HeadAttention> heads);
   /// Fills picked_ and requested_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
   void log_window(const Entries& entries, const QueryWindow& window);
@@ -64,6 +67,8 @@ class StreamPolicy final : public EventSink {
   const Entries* entries_ = nullptr;  // of the call in progress, for event listeners
   std::vector<RowSelection> picked_;  // by row, from the latest attend()
   std::vector<GroupId> requested_;    // the union of the picked groups, ascending
+  std::vector<float> weights_;        // [query heads that attend together, tokens]
+  std::vector<float> outputs_;        // [query heads that attend together, head_dim]
 };
 
 }  // namespace kvreplay

@@ -1,5 +1,6 @@
 #include "sim/replay/decided_logs.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,11 +26,20 @@ DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
 
 DecidedLogs::~DecidedLogs() = default;
 
-std::int64_t DecidedLogs::most_bytes(std::size_t decision) const {
+std::int64_t DecidedLogs::estimated_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
+  const std::int64_t tokens = info.prompt_tokens + node.steps;
   const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;
-  return rows * (info.prompt_tokens + node.steps) * (record_tokens_ ? 8 : 4);
+  // A scattered group takes up to three bytes, and is in what the row picked and what the step
+  // requested; consecutive ones take less than one each.
+  const std::int64_t most =
+      context_.experiment.systems[node.system].decide.selection.make({})->most_runs(tokens);
+  const std::int64_t log_bytes = rows * std::min(3 * most, tokens) * (record_tokens_ ? 3 : 2);
+  // Keys and values as they come back from storage, or keys as they are scored.
+  const std::int64_t layer_bytes =
+      info.kv_heads * tokens * info.head_dim * 2 * static_cast<std::int64_t>(sizeof(Half));
+  return log_bytes + layer_bytes * context_.threads;
 }
 
 void DecidedLogs::decide(std::vector<std::size_t> decisions) {

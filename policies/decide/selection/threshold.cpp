@@ -29,6 +29,10 @@ class Threshold final : public Selection {
     }
   }
 
+  [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
+    return cap_.most_tokens(tokens);
+  }
+
  private:
   /// Rounded down, as the released code does.
   [[nodiscard]] std::int64_t mean_count(const Scores& scores) const {

@@ -141,7 +141,10 @@ TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
 
 TEST_F(DecideTest, ADamagedLogIsRefused) {
   AccessLog log = decide(trace(), std::vector{clusters_}, {.max_steps = 3})[0];
-  log.layers[0].streams[1].requested_begin[2] = 1000000;
+  NumberSets& requested = log.layers[0].streams[1].requested;
+  std::vector<std::int64_t> begin = requested.begin();
+  begin[2] = 1000000;
+  requested = NumberSets(begin, requested.bytes());
   (void)bytes(log);
   try {
     (void)read_access_log(path("log.access.h5"));
