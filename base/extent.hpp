@@ -14,7 +14,9 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// Sorts by offset and merges extents that overlap or touch; drops empty ones.
+/// Sorts by offset; drops empty ones.
+void sort_extents(std::vector<Extent>& extents);
+/// Also merges extents that overlap or touch.
 void coalesce(std::vector<Extent>& extents);
 
 }  // namespace kvreplay

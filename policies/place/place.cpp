@@ -98,10 +98,10 @@ void walk(std::vector<TargetStream>& streams, std::int64_t steps, Visitor&& visi
   for (std::int64_t step = -1; step < steps; ++step) {
     for (std::int32_t s = 0; step >= 0 && s < count; ++s) {
       TargetStream& stream = streams[static_cast<std::size_t>(s)];
-      for (const GroupId group : stream.log->requested_at(step)) {
+      stream.log->requested.for_each(step, [&](GroupId group) {
         visitor.access(step, s, group);
         stream.take_in_hand(group, step);
-      }
+      });
     }
     for (std::int32_t s = 0; s < count; ++s) {
       TargetStream& stream = streams[static_cast<std::size_t>(s)];
@@ -278,8 +278,8 @@ class Placer {
       moved_bytes += static_cast<std::int64_t>(extent.bytes);
     }
     reads_.insert(reads_.end(), traffic_.moved_reads.begin(), traffic_.moved_reads.end());
-    finish(reads_, plan_.io.reads, plan_.io.read_begin);
-    finish(traffic_.writes, plan_.io.writes, plan_.io.write_begin);
+    finish(reads_, plan_.io.merge_reads, plan_.io.reads, plan_.io.read_begin);
+    finish(traffic_.writes, true, plan_.io.writes, plan_.io.write_begin);
     traffic_.moved_reads.clear();
 
     assert(requested_bytes_ == hit_bytes_ + missed_bytes_);
@@ -298,13 +298,16 @@ class Placer {
         if (cache_.contains({stream, group})) layout_.locate(stream, group, stored, held_);
       }
     }
-    coalesce(held_);
+    arrange(held_, plan_.io.merge_reads);
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
-  static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
+  static void arrange(std::vector<Extent>& extents, bool merge) {
+    merge ? coalesce(extents) : sort_extents(extents);
+  }
+  static void finish(std::vector<Extent>& of_step, bool merge, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {
-    coalesce(of_step);
+    arrange(of_step, merge);
     all.insert(all.end(), of_step.begin(), of_step.end());
     begin.push_back(std::ssize(all));
     of_step.clear();
@@ -426,6 +429,7 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
                         .max_tokens = log.prompt_tokens + log.steps,
                         .window = std::move(window)});
   plan.io.cache_paged = cache->paged_by_layer();
+  plan.io.merge_reads = spec.merges_reads();
   if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
   walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
   if (plan.io.cache_paged) {

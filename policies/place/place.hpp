@@ -28,6 +28,9 @@ struct PlaceSpec {
   PartConfig<Cache> cache;
   PartConfig<Layout> layout;
 
+  /// merge_reads_parameter() of the layout.
+  [[nodiscard]] bool merges_reads() const { return layout.arguments().flag("merge_reads"); }
+
   /// Calls visit(chosen) for every part of `spec`, a PlaceSpec. This list of the stage's roles is
   /// the only one: parsing, content hashes, settings and pages follow from it.
   template <typename Spec, typename Visit>
@@ -54,13 +57,14 @@ struct LayerPlan {
   /// Offsets lie in [0, region_bytes).
   struct Io {
     std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
-    std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
+    std::vector<Extent> reads;                 ///< ascending within a step
+    bool merge_reads = true;                   ///< reads that touch are one; false: as requested
     std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
-    std::vector<Extent> writes;                ///< likewise
+    std::vector<Extent> writes;                ///< ascending within a step, neighbours merged
     /// Where the groups lie that the cache holds as the step begins, if it is paged by layer;
     /// otherwise both are empty.
     std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
-    std::vector<Extent> cache_reads;             ///< likewise
+    std::vector<Extent> cache_reads;             ///< as reads
     bool cache_paged = false;
     std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
     std::uint64_t region_bytes = 0;

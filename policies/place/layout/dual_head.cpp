@@ -228,6 +228,7 @@ std::vector<Parameter> parameters() {
       "headroom_share", "", 0.25, {0, 16},
       "a pool has twice the room of the prompt's largest group, and this share more")};
   for (Parameter& parameter : WriteBuffers::parameters()) all.push_back(std::move(parameter));
+  all.push_back(merge_reads_parameter());
   return all;
 }
 

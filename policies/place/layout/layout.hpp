@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/extent.hpp"
+#include "base/parameters.hpp"
 #include "base/registry.hpp"
 #include "policies/place/layout/support/co_retrieval.hpp"
 #include "policies/place/layout/support/stored_stream.hpp"
@@ -18,6 +19,10 @@ struct LayoutTraffic {
   std::vector<Extent> writes;
   std::vector<Extent> moved_reads;
 };
+
+/// "merge_reads", which every layout has: whether the ranges that a step reads become one read
+/// where they touch. It says what the system's I/O does, and changes no place.
+[[nodiscard]] Parameter merge_reads_parameter();
 
 /// Role: where a group lies on flash. One layout places the streams of one layer of one sequence in
 /// a region of its own that begins at offset 0. Ranges of different live groups never overlap.

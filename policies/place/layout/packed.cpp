@@ -100,7 +100,7 @@ const Registered<Layout> kPacked({
     .name = "packed",
     .help = "groups back to back: what follows a group that grows is moved",
     .source = "DynaKV 4, what dual-head pools are compared with",
-    .parameters = {},
+    .parameters = {merge_reads_parameter()},
     .make = [](const Arguments&,
                const Layout::Context& context) { return std::make_unique<Packed>(context); },
 });
