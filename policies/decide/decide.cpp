@@ -116,6 +116,15 @@ void add(Quality& quality, const ExactStep& exact, std::span<const HeadAttention
   }
 }
 
+/// Every trace has what a token's features are computed from.
+class AnyFeatures final : public TokenFeatureSource {
+ public:
+  [[nodiscard]] const TokenFeatures& features() const override { return none_; }
+
+ private:
+  TokenFeatures none_;
+};
+
 struct DecidedLayer {
   LayerLog log;
   std::vector<EntryFormat> formats;
@@ -132,11 +141,11 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
   const Entries entries{data.keys, data.values};
   const std::int64_t prompt = trace.info().prompt_tokens;
   const LayerShape shape = layer_shape(trace.info(), index, steps);
-  const TraceAdapters adapters(trace);
   const QueryWindow window = prompt_window(data, prompt);
 
   std::vector<LayerPolicy> policies;
   for (std::size_t i = 0; i < systems.size(); ++i) {
+    const TraceAdapters adapters(trace, systems[i].name);
     policies.emplace_back(systems[i].spec, shape,
                           PolicyOptions{.adapters = &adapters,
                                         .features = &features,
@@ -181,12 +190,14 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
 
 void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   check(trace, std::span(&system, 1));
-  const TraceAdapters adapters(trace);
-  const TraceTokenFeatures features(trace);
+  const TraceAdapters adapters(trace, system.name);
+  const AnyFeatures features;
   const TraceInfo& info = trace.info();
   for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
-    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, index, info.decode_steps()),
-                                  {.adapters = &adapters, .features = &features}));
+    LayerShape shape = layer_shape(info, index, info.decode_steps());
+    shape.max_tokens = 1;  // nothing will be stored
+    static_cast<void>(
+        LayerPolicy(system.spec, shape, {.adapters = &adapters, .features = &features}));
   }
 }
 
