@@ -86,7 +86,9 @@ void report(const RecordOptions& options, const RecordResult& result) {
 std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& command,
                                                         const Model& model,
                                                         const RecordOptions& options) {
-  ModelText text = load_text({.text = command.adapt_text}, model);
+  TextOptions source;
+  source.text = command.adapt_text;
+  ModelText text = load_text(source, model);
   if (text.sha256 == options.text_sha256) {
     std::cerr << "kvreplay: warning: --adapt-text is the text itself; what the matrices predict "
                  "looks better than it would on another text\n";
