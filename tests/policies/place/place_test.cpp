@@ -514,7 +514,9 @@ TEST(Place, ResolvedIsCanonical) {
   const std::string text =
       parse(R"({"steps": {"value": 2, "source": "ClusterKV"}, "part": "last_steps"})", "packed")
           .resolved();
-  EXPECT_EQ(text, R"({"cache":{"part":"last_steps","steps":2},"layout":{"part":"packed"}})");
+  EXPECT_EQ(
+      text,
+      R"({"cache":{"part":"last_steps","steps":2},"layout":{"merge_reads":true,"part":"packed"}})");
 }
 
 TEST(Place, WrongConfigsAreNamed) {
