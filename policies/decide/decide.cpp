@@ -128,6 +128,7 @@ class AnyFeatures final : public TokenFeatureSource {
 struct DecidedLayer {
   LayerLog log;
   std::vector<EntryFormat> formats;
+  bool share_of_context = false;
 };
 
 /// Replays the recorded layer at `index` through all systems in lockstep. Returns one DecidedLayer
@@ -146,7 +147,9 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
   std::vector<LayerPolicy> policies;
   for (std::size_t i = 0; i < systems.size(); ++i) {
     const TraceAdapters adapters(trace, systems[i].name);
-    policies.emplace_back(systems[i].spec, shape,
+    LayerShape of_system = shape;
+    of_system.model_heads = systems[i].model_heads;
+    policies.emplace_back(systems[i].spec, of_system,
                           PolicyOptions{.adapters = &adapters,
                                         .features = &features,
                                         .seed = options.seed,
@@ -180,7 +183,8 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
   std::vector<DecidedLayer> decided;
   for (std::size_t i = 0; i < policies.size(); ++i) {
     std::vector<EntryFormat> formats = policies[i].formats();
-    decided.push_back({std::move(policies[i]).finish(), std::move(formats)});
+    const bool share = policies[i].attends_to_share();
+    decided.push_back({std::move(policies[i]).finish(), std::move(formats), share});
     decided.back().log.quality = std::move(quality[i]);
   }
   return decided;
@@ -196,6 +200,7 @@ void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
     LayerShape shape = layer_shape(info, index, info.decode_steps());
     shape.max_tokens = 1;  // nothing will be stored
+    shape.model_heads = system.model_heads;
     static_cast<void>(
         LayerPolicy(system.spec, shape, {.adapters = &adapters, .features = &features}));
   }
@@ -231,6 +236,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     log.steps = steps;
     for (std::vector<DecidedLayer>& layer : layers) {
       log.formats = std::move(layer[i].formats);
+      log.share_of_context |= layer[i].share_of_context;
       log.layers.push_back(std::move(layer[i].log));
     }
     logs.push_back(std::move(log));

@@ -73,6 +73,14 @@ std::string DecideSpec::resolved() const {
   return object.dump();
 }
 
+bool DecideSpec::depends_on_model() const {
+  bool depends = false;
+  for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
+    for (const Parameter& parameter : chosen.part().parameters) depends |= parameter.of_model;
+  });
+  return depends;
+}
+
 LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
                          const PolicyOptions& options)
     : shape_(shape),
@@ -135,6 +143,10 @@ void LayerPolicy::add_token(const Entries& entries) {
 
 std::vector<EntryFormat> LayerPolicy::formats() const {
   return streams_.front()->formats();
+}
+
+bool LayerPolicy::attends_to_share() const {
+  return streams_.front()->attends_to_share();
 }
 
 LayerLog LayerPolicy::finish() && {

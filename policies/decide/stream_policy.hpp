@@ -30,6 +30,10 @@ class StreamPolicy final : public EventSink {
 
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const { return precision_->formats(); }
+  /// Whether what is attended to is a share of the sequence's length.
+  [[nodiscard]] bool attends_to_share() const {
+    return selection_->selects_share() || retention_->keeps_share();
+  }
   [[nodiscard]] StreamLog finish() && { return std::move(log_); }
 
  private:

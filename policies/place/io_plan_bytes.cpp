@@ -26,10 +26,11 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
 /// Without its layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
-  auto& [system, shape, prompt_tokens, steps, full_attention_layers, layers] = plan;
+  auto& [system, shape, prompt_tokens, steps, full_attention_layers, layers, share_of_context,
+         cache_has_capacity] = plan;
   auto& [model_layers, query_heads, kv_heads, head_dim] = shape;
   visit_all(visit, system, model_layers, query_heads, kv_heads, head_dim, prompt_tokens, steps,
-            full_attention_layers);
+            full_attention_layers, share_of_context, cache_has_capacity);
 }
 
 /// The largest number that divides every offset and size: mostly the bytes of an entry or a page,

@@ -467,6 +467,12 @@ PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
   return spec;
 }
 
+bool PlaceSpec::has_capacity() const {
+  const auto& all = cache.arguments().all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& named) { return named.first.starts_with("capacity_"); });
+}
+
 std::string PlaceSpec::resolved() const {
   nlohmann::json object;
   for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
@@ -519,7 +525,9 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
               .prompt_tokens = log.prompt_tokens,
               .steps = log.steps,
               .full_attention_layers = log.full_attention_layers,
-              .layers = {}};
+              .layers = {},
+              .share_of_context = log.share_of_context,
+              .cache_has_capacity = spec.has_capacity()};
   for (const LayerLog& layer : log.layers) {
     plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
   }

@@ -28,6 +28,8 @@ struct PlaceSpec {
   PartConfig<Cache> cache;
   PartConfig<Layout> layout;
 
+  /// Whether the cache holds a number of groups or bytes that its parameters give.
+  [[nodiscard]] bool has_capacity() const;
   /// merge_reads_parameter() of the layout.
   [[nodiscard]] bool merges_reads() const { return layout.arguments().flag("merge_reads"); }
 
@@ -123,6 +125,8 @@ struct IoPlan {
   std::int64_t steps = 0;
   std::int64_t full_attention_layers = 0;  ///< the model's first ones: AccessLog's number
   std::vector<LayerPlan> layers;
+  bool share_of_context = false;  ///< AccessLog's
+  bool cache_has_capacity = false;
 };
 
 /// Over the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries)

@@ -63,7 +63,7 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
   double units = 0;
   for (const std::size_t i : decisions) {
     const SystemSpec& system = context_.experiment.systems[context_.graph.decisions()[i].system];
-    specs.push_back({system.name, system.decide});
+    specs.push_back({system.name, system.decide, context_.graph.decisions()[i].model_heads});
     units += context_.estimate.units(Stage::kDecide, i);
   }
   const auto layer_steps =

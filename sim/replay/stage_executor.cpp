@@ -38,7 +38,8 @@ void StageExecutor::check_traces() const {
   for (std::size_t i = 0; i < decisions.size(); ++i) {
     if (!decisions[i].in_shard || !outputs_.decisions[i].must_compute) continue;
     const SystemSpec& system = context_.experiment.systems[decisions[i].system];
-    check_decidable(context_.traces[decisions[i].trace].reader, {system.name, system.decide});
+    check_decidable(context_.traces[decisions[i].trace].reader,
+                    {system.name, system.decide, decisions[i].model_heads});
   }
 }
 

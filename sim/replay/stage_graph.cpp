@@ -48,6 +48,13 @@ TimeOptions time_options(const Cell& cell) {
   return options;
 }
 
+/// DecisionNode::model_heads.
+HeadShape model_heads_of(const SystemSpec& system, const ModelSpec& model,
+                         const TraceIdentity& trace) {
+  const HeadShape heads{model.kv_heads, model.head_dim};
+  return system.decide.depends_on_model() && heads != trace.heads ? heads : HeadShape{};
+}
+
 }  // namespace
 
 StageGraph::StageGraph(const Experiment& experiment, std::span<const TraceIdentity> traces,
@@ -58,7 +65,8 @@ StageGraph::StageGraph(const Experiment& experiment, std::span<const TraceIdenti
 
 void StageGraph::list_outputs(const Experiment& experiment, std::span<const TraceIdentity> traces,
                               bool record_tokens) {
-  NodeList<DecisionNode, std::tuple<std::size_t, std::size_t, std::uint64_t, std::int64_t>>
+  NodeList<DecisionNode,
+           std::tuple<std::size_t, std::size_t, std::uint64_t, std::int64_t, HeadShape>>
       decisions(decisions_);
   NodeList<PlacementNode, std::tuple<std::size_t, std::size_t, std::size_t>> placements(
       placements_);
@@ -68,8 +76,9 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
     const SystemSpec& system = experiment.systems[cell.system];
     const ModelSpec& model = experiment.models[cell.model];
 
+    const HeadShape model_heads = model_heads_of(system, model, traces[cell.trace]);
     const std::size_t decision = decisions.take(
-        {cell.trace, cell.system, cell.seed, cell.steps},
+        {cell.trace, cell.system, cell.seed, cell.steps, model_heads},
         [&] {
           const TraceIdentity& trace = traces[cell.trace];
           DecisionNode node;
@@ -78,7 +87,9 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
           node.seed = cell.seed;
           node.steps =
               cell.steps > 0 ? std::min(cell.steps, trace.decode_steps) : trace.decode_steps;
-          node.key = decide_key(trace.sha256, system.decide, node.seed, node.steps, record_tokens);
+          node.model_heads = model_heads;
+          node.key = decide_key(trace.sha256, system.decide, node.seed, node.steps, record_tokens,
+                                model_heads);
           return node;
         },
         [](std::size_t) {});

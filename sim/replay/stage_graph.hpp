@@ -18,6 +18,7 @@ namespace kvreplay {
 struct TraceIdentity {
   std::string sha256;
   std::int64_t decode_steps = 0;
+  HeadShape heads{};
 };
 
 /// Outputs of stage 1 that can be decided in lockstep share trace, seed and steps.
@@ -29,6 +30,9 @@ struct DecisionNode {
   std::size_t system = 0;  ///< one of those that share it
   std::uint64_t seed = 1;
   std::int64_t steps = 0;
+  /// NamedDecideSpec::model_heads: 0 where the decisions depend on no model, or on the recorded
+  /// one.
+  HeadShape model_heads{};
   std::string key;
   std::set<std::string> systems;  ///< names of those that share it
   std::vector<std::size_t> placements;

@@ -27,7 +27,8 @@ extern const char* const kTimeSources;
 
 /// `steps` as they are replayed, not 0. A text parameter called "file" counts by its content.
 [[nodiscard]] std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec,
-                                     std::uint64_t seed, std::int64_t steps, bool record_tokens);
+                                     std::uint64_t seed, std::int64_t steps, bool record_tokens,
+                                     const HeadShape& model_heads = {});
 [[nodiscard]] std::string place_key(const std::string& decide_key, const PlaceSpec& spec,
                                     const KvShape& shape);
 [[nodiscard]] std::string time_key(const std::string& place_key, const ModelSpec& model,

@@ -249,6 +249,7 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   file.write_text_attribute("/", "system", log.system);
   file.write_text_attribute("/", "decide_config", log.decide_config);
   file.write_text_attribute("/", "formats", to_text(log.formats));
+  file.write_integer_attribute("/", "share_of_context", log.share_of_context ? 1 : 0);
   file.write_integer_attribute("/", "query_heads", log.query_heads);
   file.write_integer_attribute("/", "kv_heads", log.kv_heads);
   file.write_integer_attribute("/", "head_dim", log.head_dim);
@@ -276,6 +277,7 @@ AccessLog read_access_log(const std::string& path) {
   log.decide_config = file.text_attribute("/", "decide_config");
   log.full_attention_layers = full_attention_layers_of(log.decide_config, file.place("/"));
   log.formats = formats_from(file.text_attribute("/", "formats"), file.place("/"));
+  log.share_of_context = file.integer_attribute("/", "share_of_context") != 0;
   log.query_heads = file.integer_attribute("/", "query_heads");
   log.kv_heads = file.integer_attribute("/", "kv_heads");
   log.head_dim = file.integer_attribute("/", "head_dim");

@@ -92,6 +92,8 @@ struct AccessLog {
   /// So many of the model's first layers use full attention, recorded or not; `decide_config` says
   /// it too.
   std::int64_t full_attention_layers = 0;
+  /// How much a step attends to, in layers that select, is a share of the sequence's length.
+  bool share_of_context = false;
   std::int64_t query_heads = 0;  ///< as recorded
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policies/decide/directions.hpp"
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/precision/support/decoded_store.hpp"
 #include "policies/kernels/kernels.hpp"
 
@@ -42,11 +43,14 @@ class LowRankKeys final : public Precision {
   void after_prompt(const Entries& layer, const Groups& groups, EventSink& events) override {
     const HalfTensor& keys = layer.keys;
     const std::int64_t width = keys.heads * keys.dim;
-    rank_ = settings_.rank;
-    if (rank_ == 0) {
-      rank_ = static_cast<std::int64_t>(settings_.rank_share * static_cast<double>(width));
+    const std::int64_t model_width = shape_.model_heads.width();
+    std::int64_t of_model = settings_.rank;
+    if (of_model == 0) {
+      of_model = static_cast<std::int64_t>(settings_.rank_share * static_cast<double>(model_width));
     }
-    rank_ = std::clamp<std::int64_t>(rank_, 1, width);
+    of_model = std::min(of_model, model_width);
+    const KeptColumns kept = kept_columns(of_model, model_width, width, width);
+    rank_ = kept.used;
 
     Directions directions(width);
     std::vector<float> flat(static_cast<std::size_t>(width));
@@ -66,8 +70,9 @@ class LowRankKeys final : public Precision {
     }
     reencode(whole, events);
     // This stream's share of the factors: [tokens, rank] of all heads, [rank, head_dim] of its own.
-    held_bytes_ = 2 * rank_ *
-                  (keys.tokens * shape_.kv_heads / keys.heads + shape_.kv_heads * shape_.head_dim);
+    const std::int64_t per_column =
+        2 * (keys.tokens * shape_.kv_heads / keys.heads + shape_.kv_heads * shape_.head_dim);
+    held_bytes_ = std::llround(static_cast<double>(per_column * rank_) * kept.cost_per_column);
   }
 
   [[nodiscard]] std::int64_t held_bytes() const override { return held_bytes_; }
@@ -121,10 +126,11 @@ const Registered<Precision> kLowRankKeys({
     .help = "the prompt's grouped keys are rebuilt from factors in memory; only values are fetched",
     .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
     .parameters =
-        {integer_parameter("rank", "", 0, {0, 65536},
-                           "rank of the keys of all KV heads jointly; 0 = by rank_share"),
-         real_parameter("rank_share", "", 0.15625, {0, 1},
-                        "rank as a share of kv_heads * head_dim: 160 of 1024 in ShadowKV"),
+        {of_model(integer_parameter("rank", "", 0, {0, 65536},
+                                    "rank of the keys of all KV heads jointly; 0 = by rank_share")),
+         of_model(real_parameter("rank_share", "", 0.15625, {0, 1},
+                                 "rank as a share of kv_heads * head_dim of the model that is "
+                                 "replayed: 160 of 1024 in ShadowKV")),
          choice_parameter(
              "keys", {"pre_rope", "post_rope"}, "pre_rope",
              "which keys are factorised; pre_rope needs a plain RoPE, which is undone and "
