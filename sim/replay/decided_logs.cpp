@@ -78,12 +78,11 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
   options.progress = context_.progress;
   const Stopwatch watch;
   std::vector<AccessLog> logs = kvreplay::decide(trace.reader, specs, options);
-  context_.estimate.measured(Stage::kDecide, units, watch.nanoseconds() * context_.threads);
+  context_.estimate.add_measurement(Stage::kDecide, units, watch.nanoseconds() * context_.threads);
   for (std::size_t i = 0; i < decisions.size(); ++i) {
     if (logs[i].trace_hash != trace.sha256) {
-      throw UserError({trace.reader.file(), ""},
-                      "is not the file that it was when its hash was taken",
-                      "a trace that stays as it is");
+      throw UserError({trace.reader.file(), ""}, "has changed since its hash was taken",
+                      "a trace that does not change");
     }
     context_.store.put_file(kind::kLog, context_.graph.decisions()[decisions[i]].key,
                             [&](const std::string& path) { write_access_log(logs[i], path); });

@@ -6,8 +6,8 @@
 
 namespace kvreplay {
 
-/// The plan of a recording as it stands for a sequence of `context_tokens` (prompt and steps), with
-/// f = context_tokens / (prompt_tokens + steps) of the recording:
+/// The plan of a recording, projected to a sequence of `context_tokens` (prompt and steps), with f
+/// = context_tokens / (prompt_tokens + steps) of the recording:
 ///
 ///   - what is kept for every token grows by f: entries at rest, representatives, their scoring;
 ///   - a layer that attends to all tokens so far at a step does so in the longer context, too: its
@@ -15,10 +15,10 @@ namespace kvreplay {
 ///   - where what a step attends to is a share of the length (IoPlan::share_of_context), that share
 ///     is kept: f times the tokens, requests and reads, as scattered and hit as often, and f times
 ///     what the cache holds, unless its capacity is given;
-///   - any other layer that selects does so as recorded: as many tokens, as scattered, hit as
-///   often.
+///   - any other layer that selects does so as in the recording: as many tokens, as scattered, hit
+///     as often.
 ///
-/// UserError when `context_tokens` is below the recording's length: a cut of the trace is shorter.
+/// Throws UserError when `context_tokens` is below the recording's length; a trace can be cut.
 [[nodiscard]] IoPlan project_context(const IoPlan& plan, std::int64_t context_tokens);
 
 }  // namespace kvreplay

@@ -11,7 +11,7 @@ namespace kvreplay {
 
 void add_verify(CLI::App& program) {
   CLI::App* command =
-      program.add_subcommand("verify", "Check every value of a trace, not only a sample");
+      program.add_subcommand("verify", "Check every value of a trace instead of a sample");
   auto file = std::make_shared<std::string>();
   add_trace_argument(*command, "TRACE", *file);
   command->callback([file] {

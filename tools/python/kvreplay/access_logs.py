@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import h5py
 import numpy
@@ -14,7 +15,7 @@ from kvreplay.hdf5_files import File, PathLike, check_index, reading
 # By number, in access logs.
 EVENTS = ("created", "appended", "split", "buffered", "sealed", "evicted", "dissolved", "loaded",
           "re-encoded")
-BUFFERED = -1  # in the place of a group: in memory, outside groups
+BUFFERED = -1  # in place of a group: in memory, outside groups
 VERSION = 2
 LOG = "a log of `kvreplay run --access-log`"
 
@@ -67,10 +68,15 @@ class Stream:
         begin, end = self.data(f"{name}_begin")[item:item + 2]
         return _numbers(self.data(name)[begin:end])
 
-    def asked(self, step: int) -> numpy.ndarray:
-        """The groups that the step reads, ascending."""
+    def requested(self, step: int) -> numpy.ndarray:
+        """The groups that the step requests, ascending."""
         check_index(self._where, "step", step, self._steps)
         return self._set("asked", step)
+
+    def asked(self, step: int) -> numpy.ndarray:
+        """The former name of requested()."""
+        warnings.warn("Stream.asked is Stream.requested", DeprecationWarning, stacklevel=2)
+        return self.requested(step)
 
     def picked(self, step: int, row: int = 0) -> numpy.ndarray:
         """The groups that a row picked, ascending. A row is a query head, or all heads of the
@@ -157,7 +163,7 @@ class AccessLog(File):
             return bool(folder.attrs["dense"])
 
     def streams(self, layer: int) -> list[Stream]:
-        """One a KV head, or one for all KV heads of the layer."""
+        """One per KV head, or one for all KV heads of the layer."""
         folder = self._layer(layer, self.layers)
         with self._reading():
             return [Stream(folder[f"stream/{number}"], self)
@@ -175,7 +181,7 @@ class AccessLog(File):
 
     def selections(self, layer: int) -> pandas.DataFrame:
         """One row per step and query head of the layer: `groups` (those that its row picked,
-        ascending) and `attended_tokens` (how many, its own included)."""
+        ascending) and `attended_tokens` (how many, including its own)."""
         rows = []
         for stream in self.streams(layer):
             picked = [stream._set("picked", row) for row in range(self.steps * stream.rows)]

@@ -16,7 +16,7 @@ class ProjectedKeys : public Scoring {
   /// cost_per_column: KeptColumns.
   ProjectedKeys(HeadRule rule, const StreamShape& shape, double cost_per_column);
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups, const Entries& entries) final;
   [[nodiscard]] ScoreCost cost() const final { return cost_; }
 
