@@ -28,7 +28,7 @@ namespace {
 struct RecordCommand {
   std::string model;
   TextOptions text;
-  std::string adapt_text;
+  TextOptions adapt;
   std::int64_t adapt_tokens = 4096;
   std::string layers = "all";
   std::string out;
@@ -86,18 +86,17 @@ void report(const RecordOptions& options, const RecordResult& result) {
 std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& command,
                                                         const Model& model,
                                                         const RecordOptions& options) {
-  TextOptions source;
-  source.text = command.adapt_text;
-  ModelText text = load_text(source, model);
+  ModelText text = load_text(command.adapt, model);
   if (text.sha256 == options.text_sha256) {
-    std::cerr << "kvreplay: warning: --adapt-text is the text itself; what the matrices predict "
-                 "looks better than it would on another text\n";
+    std::cerr
+        << "kvreplay: warning: the adapters' text is the text itself; what the matrices predict "
+           "looks better than it would on another text\n";
   }
   const std::int64_t tokens =
       std::min({command.adapt_tokens, std::ssize(text.ids), model.architecture().context_tokens});
   if (tokens < 2) {
-    throw UserError({command.adapt_text, ""},
-                    "a text of " + std::to_string(text.ids.size()) + " tokens", "2 tokens or more");
+    throw UserError({text.source, ""}, "a text of " + std::to_string(text.ids.size()) + " tokens",
+                    "2 tokens or more");
   }
   RecordOptions other = options;
   other.ids = std::move(text.ids);
@@ -138,7 +137,13 @@ void record(const RecordCommand& command) {
   if (command.generate) options.sampling = command.sampling;
   if (options.threads == 0) options.threads = processor_count();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
-  if (!command.adapt_text.empty()) options.adapters = adapters_of(command, model, options);
+  if (!command.adapt.text.empty() || !command.adapt.token_ids.empty()) {
+    // A mistake about the text itself comes before work on the other.
+    const std::int64_t steps = options.sampling ? 0 : options.steps;
+    check_text(model, options.ids, options.prompt_tokens, options.steps,
+               options.prompt_tokens + steps);
+    options.adapters = adapters_of(command, model, options);
+  }
   report(options, record_trace(model, options, command.out));
   std::cerr << "kvreplay: wrote " << command.out << '\n';
 }
@@ -165,14 +170,22 @@ void add_record(CLI::App& program) {
   command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 512)")
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
+  CLI::Option* adapt_text =
+      command
+          ->add_option("--adapt-text", options->adapt.text,
+                       "Another text: low-rank, PCA and skew matrices are made from it and stored "
+                       "with the trace, as by `kvreplay adapt`; the predictors of KVSwap and Loki "
+                       "need them")
+          ->type_name("FILE");
   command
-      ->add_option("--adapt-text", options->adapt_text,
-                   "Another text: low-rank, PCA and skew matrices are made of it and stored with "
-                   "the trace, as by `kvreplay adapt`; KVSwap's and Loki's predictors need them")
+      ->add_option("--adapt-token-ids", options->adapt.token_ids,
+                   "The same, from token ids separated by white space")
+      ->excludes(adapt_text)
       ->type_name("FILE");
-  command->add_option("--adapt-tokens", options->adapt_tokens, "First tokens of it that are read")
+  command
+      ->add_option("--adapt-tokens", options->adapt_tokens,
+                   "First tokens of that text that are read")
       ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
-      ->needs("--adapt-text")
       ->type_name("N")
       ->capture_default_str();
   command

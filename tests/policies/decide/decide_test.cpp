@@ -15,6 +15,7 @@
 namespace kvreplay {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -122,7 +123,9 @@ TEST_F(DecideTest, RefusesWhatATraceDoesNotHold) {
   const NamedDecideSpec low_rank{"low_rank", decide_spec(R"({
     "stream": {"heads": "layer"}, "grouping": {"part": "page"}, "scoring": {"part": "low_rank"},
     "selection": {"part": "top_groups"}})")};
-  EXPECT_THAT(message(path("trace.kvtrace.h5"), low_rank), HasSubstr("/adapter/00/joint_lowrank"));
+  EXPECT_THAT(message(path("trace.kvtrace.h5"), low_rank),
+              AllOf(HasSubstr("/adapter/00/joint_lowrank"), HasSubstr("which low_rank needs"),
+                    HasSubstr("`kvreplay record --adapt-text"), HasSubstr("`kvreplay adapt")));
 }
 
 TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
