@@ -14,9 +14,7 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// Sorts by offset; drops empty ones.
-void sort_extents(std::vector<Extent>& extents);
-/// Also merges extents that overlap or touch.
+/// Sorts by offset and merges extents that overlap or touch; drops empty ones.
 void coalesce(std::vector<Extent>& extents);
 
 }  // namespace kvreplay

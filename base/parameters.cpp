@@ -74,11 +74,6 @@ Parameter flag_parameter(std::string name, std::optional<bool> default_value, st
   return parameter;
 }
 
-Parameter of_model(Parameter parameter) {
-  parameter.of_model = true;
-  return parameter;
-}
-
 std::string type_name(const Value& value) {
   static const char* const kNames[] = {"flag", "integer", "real", "text"};
   return kNames[value.index()];

@@ -28,9 +28,6 @@ struct Parameter {
   double maximum = std::numeric_limits<double>::infinity();
   std::vector<std::string> choices;  ///< for text: the names allowed; empty = any text
   std::string help;                  ///< one line
-  /// A number of columns of a model's vectors, or a share of them: where a recording stands for
-  /// another model, that one's columns count.
-  bool of_model = false;
 };
 
 struct Range {
@@ -52,9 +49,6 @@ struct Range {
                                        std::string help);
 [[nodiscard]] Parameter flag_parameter(std::string name, std::optional<bool> default_value,
                                        std::string help);
-
-/// The same parameter with `of_model` set.
-[[nodiscard]] Parameter of_model(Parameter parameter);
 
 /// "integer", "real", "text" or "flag".
 [[nodiscard]] std::string type_name(const Value& value);

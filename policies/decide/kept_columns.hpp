@@ -5,6 +5,10 @@
 
 namespace kvreplay {
 
+/// The unit of parameters that say how many of a vector's columns a part keeps, as a number or as a
+/// share. They count those of the model that is replayed, also where the recording is of another.
+inline constexpr const char* kOfModelColumns = "of the model's columns";
+
 /// How many columns a part keeps of vectors of `recorded` elements that stand for vectors of
 /// `model` elements, where `of_model` columns are kept: as many, since the number and not the share
 /// says how well few columns stand for all; at most `most`, the columns that there are.

@@ -6,6 +6,7 @@
 
 #include "base/argument_json.hpp"
 #include "base/random.hpp"
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/stream_policy.hpp"
 
 namespace kvreplay {
@@ -76,7 +77,9 @@ std::string DecideSpec::resolved() const {
 bool DecideSpec::depends_on_model() const {
   bool depends = false;
   for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
-    for (const Parameter& parameter : chosen.part().parameters) depends |= parameter.of_model;
+    for (const Parameter& parameter : chosen.part().parameters) {
+      depends |= parameter.unit == kOfModelColumns;
+    }
   });
   return depends;
 }

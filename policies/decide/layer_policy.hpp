@@ -30,7 +30,7 @@ struct DecideSpec {
     return stream.integer("dense_layers");
   }
 
-  /// Whether decisions depend on the model that a recording stands for (Parameter::of_model).
+  /// Whether decisions depend on the model that a recording stands for (kOfModelColumns).
   [[nodiscard]] bool depends_on_model() const;
 
   Arguments stream;

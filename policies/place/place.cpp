@@ -304,8 +304,16 @@ class Placer {
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
+  /// Ascending; merged where they touch, or as the groups lie.
   static void arrange(std::vector<Extent>& extents, bool merge) {
-    merge ? coalesce(extents) : sort_extents(extents);
+    if (merge) {
+      coalesce(extents);
+      return;
+    }
+    std::erase_if(extents, [](const Extent& extent) { return extent.bytes == 0; });
+    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+      return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+    });
   }
   static void finish(std::vector<Extent>& of_step, bool merge, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {

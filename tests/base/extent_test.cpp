@@ -41,11 +41,5 @@ TEST(Extent, CoalesceMergesWhatTouches) {
   EXPECT_EQ(extents, (std::vector<Extent>{{0, 15}, {30, 10}}));
 }
 
-TEST(Extent, SortingMergesNothing) {
-  std::vector<Extent> extents{{10, 5}, {0, 10}, {20, 0}, {10, 2}};
-  sort_extents(extents);
-  EXPECT_EQ(extents, (std::vector<Extent>{{0, 10}, {10, 2}, {10, 5}}));
-}
-
 }  // namespace
 }  // namespace kvreplay

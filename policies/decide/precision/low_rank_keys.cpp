@@ -126,11 +126,11 @@ const Registered<Precision> kLowRankKeys({
     .help = "the prompt's grouped keys are rebuilt from factors in memory; only values are fetched",
     .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
     .parameters =
-        {of_model(integer_parameter("rank", "", 0, {0, 65536},
-                                    "rank of the keys of all KV heads jointly; 0 = by rank_share")),
-         of_model(real_parameter("rank_share", "", 0.15625, {0, 1},
-                                 "rank as a share of kv_heads * head_dim of the model that is "
-                                 "replayed: 160 of 1024 in ShadowKV")),
+        {integer_parameter("rank", kOfModelColumns, 0, {0, 65536},
+                           "rank of the keys of all KV heads jointly; 0 = by rank_share"),
+         real_parameter("rank_share", kOfModelColumns, 0.15625, {0, 1},
+                        "rank as a share of kv_heads * head_dim of the model that is "
+                        "replayed: 160 of 1024 in ShadowKV"),
          choice_parameter(
              "keys", {"pre_rope", "post_rope"}, "pre_rope",
              "which keys are factorised; pre_rope needs a plain RoPE, which is undone and "

@@ -120,13 +120,13 @@ const Registered<Scoring> kLowRank({
     .help = "logits from keys of all heads compressed jointly; a group scores as its best token",
     .source = "KVSwap (Zhang et al., 2025), grouped prediction from a low-rank key cache",
     .parameters = {head_rule_parameter("sum_softmax"),
-                   of_model(integer_parameter("rank", "columns", 0, {0, 65536},
-                                              "elements of a compressed key; 0 = by sigma")),
-                   of_model(integer_parameter(
-                       "sigma", "", 32, {1, 65536},
+                   integer_parameter("rank", kOfModelColumns, 0, {0, 65536},
+                                     "elements of a compressed key; 0 = by sigma"),
+                   integer_parameter(
+                       "sigma", kOfModelColumns, 32, {1, 65536},
                        "compression: rank = kv_heads * head_dim / sigma of the model that is "
                        "replayed, also where the recording is of a smaller one; at most what its "
-                       "adapter has"))},
+                       "adapter has")},
     .make = make,
 });
 

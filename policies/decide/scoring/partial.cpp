@@ -98,9 +98,9 @@ const Registered<Scoring> kPartial({
               "ours: under grouped queries the sums run over the query heads of a KV head",
     .parameters =
         {head_rule_parameter("per_query_head"),
-         of_model(
-             real_parameter("ratio", "", 0.2, {0, 1},
-                            "columns kept, as a share of head_dim of the model that is replayed")),
+
+         real_parameter("ratio", kOfModelColumns, 0.2, {0, 1},
+                        "columns kept, as a share of head_dim of the model that is replayed"),
          choice_parameter(
              "columns_of", {"queries", "queries_and_keys"}, "queries",
              "whose largest columns are kept: those of the queries, or the union of theirs "

@@ -43,11 +43,11 @@ const Registered<Scoring> kPca({
     .help = "logits from the first principal dimensions of each KV head's keys",
     .source = "Loki (Singhania et al., 2024), section 4; released code methods/pca_topk",
     .parameters = {head_rule_parameter("per_query_head"),
-                   of_model(integer_parameter("dims", "dimensions", 0, {0, 65536},
-                                              "dimensions kept; 0 = by dims_share")),
-                   of_model(real_parameter(
-                       "dims_share", "", 0.25, {0, 1},
-                       "dimensions kept, as a share of head_dim of the model that is replayed"))},
+                   integer_parameter("dims", kOfModelColumns, 0, {0, 65536},
+                                     "dimensions kept; 0 = by dims_share"),
+                   real_parameter(
+                       "dims_share", kOfModelColumns, 0.25, {0, 1},
+                       "dimensions kept, as a share of head_dim of the model that is replayed")},
     .make = make,
 });
 
