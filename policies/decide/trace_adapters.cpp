@@ -13,12 +13,12 @@ Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) cons
   const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
   std::optional<Adapter> found = trace_.load_adapter(index, name);
   if (!found) {
-    throw UserError({trace_.file(), adapter_group(layer) + "/" + name},
-                    "there is no such adapter, which " + system_ + " needs",
-                    "a trace of `kvreplay record --adapt-text OTHER.txt`, or of `kvreplay adapt "
-                    "OTHER.kvtrace.h5 " +
-                        std::filesystem::path(trace_.file()).filename().string() +
-                        " NEW.kvtrace.h5`");
+    throw UserError(
+        {trace_.file(), adapter_group(layer) + "/" + name},
+        "there is no such adapter, which " + system_ + " needs",
+        "a trace of `kvreplay record --adapt-text OTHER.txt`, or one that `kvreplay adapt` "
+        "made: kvreplay adapt OTHER.kvtrace.h5 " +
+            std::filesystem::path(trace_.file()).filename().string() + " NEW.kvtrace.h5");
   }
   return std::move(*found);
 }

@@ -125,7 +125,7 @@ TEST_F(DecideTest, RefusesWhatATraceDoesNotHold) {
     "selection": {"part": "top_groups"}})")};
   EXPECT_THAT(message(path("trace.kvtrace.h5"), low_rank),
               AllOf(HasSubstr("/adapter/00/joint_lowrank"), HasSubstr("which low_rank needs"),
-                    HasSubstr("`kvreplay record --adapt-text"), HasSubstr("`kvreplay adapt")));
+                    HasSubstr("`kvreplay record --adapt-text"), HasSubstr("`kvreplay adapt`")));
 }
 
 TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
