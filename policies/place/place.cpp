@@ -227,7 +227,7 @@ class Placer {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
-      layout_.locate(s, group, stored, reads_);
+      locate(s, group, stored, reads_);
     }
   }
 
@@ -291,13 +291,24 @@ class Placer {
     plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
     plan_.accounting.moved_bytes.push_back(moved_bytes);
   }
+  /// Appends where the group lies. A layout merges what touches the extents that it is given.
+  void locate(std::int32_t s, GroupId group, const StoredStream& stored,
+              std::vector<Extent>& extents) {
+    if (plan_.io.merge_reads) {
+      layout_.locate(s, group, stored, extents);
+      return;
+    }
+    located_.clear();
+    layout_.locate(s, group, stored, located_);
+    extents.insert(extents.end(), located_.begin(), located_.end());
+  }
   /// The groups that the next step finds in the cache.
   void locate_held() {
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       const auto stream = static_cast<std::int32_t>(s);
       const StoredStream& stored = streams_[s].stored;
       for (GroupId group = 0; group < stored.groups().count(); ++group) {
-        if (cache_.contains({stream, group})) layout_.locate(stream, group, stored, held_);
+        if (cache_.contains({stream, group})) locate(stream, group, stored, held_);
       }
     }
     arrange(held_, plan_.io.merge_reads);
@@ -333,6 +344,7 @@ class Placer {
   // Of the current step.
   std::vector<Extent> reads_;
   std::vector<Extent> held_;
+  std::vector<Extent> located_;  // of one group
   LayoutTraffic traffic_;
   std::int64_t requested_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;

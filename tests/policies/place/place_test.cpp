@@ -111,6 +111,14 @@ TEST(Place, ReadsThatAreNotMergedAreThoseOfTheGroups) {
               ElementsAre(Extent{0, 16}, Extent{16, 16}, Extent{32, 16}, Extent{48, 16}));
   EXPECT_THAT(reads_at(layer, 1), ElementsAre(Extent{0, 16}, Extent{32, 16}));
   EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{64, 16}));
+  // Neighbouring tokens that are groups of their own are read one by one.
+  std::vector<StreamLog> tokens;
+  tokens.push_back(
+      StreamBuilder().create({0}).create({1}).create({2}).create({3, 4}).request({0, 1, 3}).log());
+  const AccessLog single = make_log(std::move(tokens), 1, 1, 4, 5);
+  EXPECT_THAT(reads_at(place(single, spec, recorded_shape(single)).layers[0], 0),
+              ElementsAre(Extent{0, 16}, Extent{16, 16}, Extent{48, 32}));
+
   const IoPlan back = plan_from(to_bytes(plan));
   EXPECT_FALSE(back.layers[0].io.merge_reads);
   EXPECT_EQ(back.layers[0].io.reads, layer.io.reads);
