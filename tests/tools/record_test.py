@@ -134,7 +134,8 @@ class Record(ProgramTest):
                 for name in ("joint_lowrank", "head_pca", "head_skew"):
                     np.testing.assert_array_equal(one[f"adapter/{layer}/{name}"],
                                                   two[f"adapter/{layer}/{name}"])
-        self.assertNotIn("cannot run", self.succeed("inspect", adapted))
+        # Others want heads that groups of channels divide.
+        self.assertNotIn("adapter", self.succeed("inspect", adapted).partition("cannot run")[2])
 
         said = self.succeed("inspect", plain)
         for text in ("cannot run: ", "kvswap", "loki", "record --adapt-text", "kvreplay adapt"):
