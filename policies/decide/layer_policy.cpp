@@ -44,6 +44,9 @@ std::span<const Parameter> DecideSpec::stream_parameters() {
                         "first tokens, which stay in memory and are always attended to"),
       integer_parameter("recent_tokens", "tokens", 0, kTokenRange,
                         "last tokens, which are in memory; a token is grouped when it leaves them"),
+      choice_parameter("index", {"exact", "stored"}, "exact",
+                       "what the index sees of entries once they are stored, as when a cluster is "
+                       "split: the vectors as they were made, or as they come back from storage"),
       flag_parameter("attend_buffered", true,
                      "attend to all tokens in memory; false: only to sinks among them"),
       integer_parameter("window_queries", "queries", 0, kTokenRange,
@@ -123,16 +126,28 @@ std::span<const HeadAttention> LayerPolicy::attend(const Entries& entries, Query
     throw UserError({"", "stream/query"}, "look_ahead, but there are no look-ahead queries",
                     "current, or a trace with query_ahead");
   }
-  const QueryRows scored = look_ahead_ ? look_ahead : queries;
+  select(entries.first_tokens(entries.keys.tokens - 1), look_ahead_ ? look_ahead : queries);
+  return attend_selected(entries, queries);
+}
+
+void LayerPolicy::select(const Entries& entries, QueryRows scored) {
   for (const auto& stream : streams_) {
     const StreamShape& shape = stream->shape();
-    const auto first = static_cast<std::size_t>(shape.first_kv_head * shape.queries_per_kv_head);
-    const auto count = static_cast<std::size_t>(shape.query_heads());
-    const auto dim = static_cast<std::size_t>(shape.head_dim);
-    stream->attend(entries.select_heads(shape.first_kv_head, shape.kv_heads),
-                   queries.subspan(first * dim, count * dim),
-                   scored.subspan(first * dim, count * dim),
-                   std::span(attention_).subspan(first, count));
+    stream->select(entries.select_heads(shape.first_kv_head, shape.kv_heads),
+                   scored.subspan(shape.first_query(), shape.query_elements()));
+  }
+}
+
+std::span<const HeadAttention> LayerPolicy::attend_selected(const Entries& entries,
+                                                            QueryRows queries) {
+  for (const auto& stream : streams_) {
+    const StreamShape& shape = stream->shape();
+    stream->attend(
+        entries.select_heads(shape.first_kv_head, shape.kv_heads),
+        queries.subspan(shape.first_query(), shape.query_elements()),
+        std::span(attention_)
+            .subspan(static_cast<std::size_t>(shape.first_kv_head * shape.queries_per_kv_head),
+                     static_cast<std::size_t>(shape.query_heads())));
   }
   return attention_;
 }
@@ -156,6 +171,7 @@ LayerLog LayerPolicy::finish() && {
   LayerLog log;
   log.layer = shape_.layer;
   log.full_attention = full_attention_;
+  log.sliding_window = shape_.sliding_window;
   for (const auto& stream : streams_) log.streams.push_back(std::move(*stream).finish());
   return log;
 }

@@ -84,6 +84,20 @@ struct HeadAttention {
   std::vector<float> output;   ///< [head_dim]
 };
 
+/// Where a stream's entries are when most of them are not in memory. The policy is then given
+/// Entries that show those which are, as they come back from storage, and nothing else (but for the
+/// prompt and a step's own token, which are exact until they are stored).
+class EntryHost {
+ public:
+  /// Follows an event before any part does: what the parts may read of it must be in the Entries.
+  virtual void on_event(std::int64_t first_kv_head, const GroupEvent& event) = 0;
+  /// The step's token has its format: the Entries must show it as stored from now on.
+  virtual void on_stored(std::int64_t first_kv_head, Token token) = 0;
+
+ protected:
+  ~EntryHost() = default;
+};
+
 /// What a policy takes beside its system and its layer. What is pointed to outlives the policy.
 struct PolicyOptions {
   const AdapterSource* adapters = nullptr;       ///< Scoring::Context
@@ -91,6 +105,7 @@ struct PolicyOptions {
   std::uint64_t seed = 0;
   bool record_tokens = false;  ///< StreamLog::attended
   double layer_ratio = 1;      ///< Retention::Context
+  EntryHost* host = nullptr;   ///< of entries that leave memory; the index sees them as stored
 };
 
 class StreamPolicy;
@@ -117,6 +132,17 @@ class LayerPolicy {
                                                       QueryRows look_ahead);
   void add_token(const Entries& entries);
 
+  // attend() in two parts, for a machine that fetches between them what was selected.
+
+  /// `entries`: of the earlier tokens. `scored`: the queries that select.
+  void select(const Entries& entries, QueryRows scored);
+  /// `entries`: up to and with the step's own token.
+  [[nodiscard]] std::span<const HeadAttention> attend_selected(const Entries& entries,
+                                                               QueryRows queries);
+
+  [[nodiscard]] bool looks_ahead() const { return look_ahead_; }
+  [[nodiscard]] bool full_attention() const { return full_attention_; }
+  [[nodiscard]] std::span<const std::unique_ptr<StreamPolicy>> streams() const { return streams_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const;
   /// AccessLog::share_of_context, by this layer.
   [[nodiscard]] bool attends_to_share() const;

@@ -9,6 +9,14 @@
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
+namespace {
+
+/// The first token of the prompt that any decode step sees.
+Token prompt_visible(const LayerShape& layer) {
+  return first_visible(layer.prompt_tokens, layer.sliding_window);
+}
+
+}  // namespace
 
 StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
                            const LayerShape& layer, const PolicyOptions& options)
@@ -19,10 +27,16 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
       window_queries_(spec.stream.integer("window_queries")),
       attend_buffered_(spec.stream.flag("attend_buffered")),
       record_tokens_(options.record_tokens),
+      index_stored_(spec.stream.text("index") == "stored"),
+      host_(options.host),
       grouping_(spec.grouping.make({shape, options.seed})),
-      scoring_(spec.scoring.make({shape, options.adapters, options.seed, sink_tokens_})),
-      selection_(spec.selection.make({shape, sink_tokens_})),
-      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope})),
+      scoring_(
+          spec.scoring.make({shape, options.adapters, options.seed,
+                             std::max(sink_tokens_, prompt_visible(layer)), layer.sliding_window})),
+      selection_(
+          spec.selection.make({shape, std::max<Token>(0, sink_tokens_ - prompt_visible(layer))})),
+      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope,
+                                      layer.sliding_window, options.host != nullptr})),
       retention_(spec.retention.make({shape, layer.prompt_tokens, options.layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),
@@ -36,20 +50,24 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
 
 void StreamPolicy::on_event(const GroupEvent& event) {
   groups_.on_event(event);
+  if (host_ != nullptr) host_->on_event(shape_.first_kv_head, event);
   scoring_->notify_event(event, groups_, *entries_);
-  precision_->notify_event(event, groups_, *entries_);
+  precision_->notify_event(event, groups_, *exact_);
   log_.add(event);
 }
 
 void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
                               const Entries& layer) {
   entries_ = &entries;
+  exact_ = &entries;
   const auto end = static_cast<Token>(entries.keys.tokens);
-  const Token first = std::min(sink_tokens_, end);
+  const Token visible = first_visible(end, sliding_window_);
+  const Token first = std::max(visible, std::min(sink_tokens_, end));
   const Token recent = std::max(first, end - recent_tokens_);
   scoring_->notify_prompt(entries, window);
   precision_->add_tokens(entries, 0, end, *this);
-  buffer(0, first);
+  expire(visible);
+  buffer(visible, first);
   grouping_->add_prompt(entries, first, recent, groups_, *this);
   buffer(recent, end);
   precision_->after_prompt(layer, groups_, *this);
@@ -59,18 +77,20 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
   log_.end_segment();
 }
 
-void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows scored,
+void StreamPolicy::select(const Entries& entries, QueryRows scored) {
+  score_rows_ = choose(scored, seen(entries)).rows;
+}
+
+void StreamPolicy::attend(const Entries& entries, QueryRows queries,
                           std::span<HeadAttention> attention) {
   const auto own = static_cast<Token>(entries.keys.tokens - 1);
-  const Scores scores = choose(scored, entries.first_tokens(own));
-
-  const Entries stored = precision_->decoded(entries);
+  const Entries stored = host_ != nullptr ? entries : precision_->decoded(entries);
   // Query heads that share a row share their tokens: those of a KV head attend together.
-  const std::int64_t together = scores.rows == 1 ? shape_.queries_per_kv_head : 1;
+  const std::int64_t together = score_rows_ == 1 ? shape_.queries_per_kv_head : 1;
   for (std::int64_t head = 0; head < shape_.query_heads(); head += together) {
     const auto heads =
         attention.subspan(static_cast<std::size_t>(head), static_cast<std::size_t>(together));
-    if (head > 0 && scores.rows == 1) {
+    if (head > 0 && score_rows_ == 1) {
       heads[0].tokens = attention[0].tokens;
     } else {
       gather(picked_[static_cast<std::size_t>(head)], own, heads[0].tokens);
@@ -81,7 +101,7 @@ void StreamPolicy::attend(const Entries& entries, QueryRows queries, QueryRows s
       notify_attention(h, own, result.tokens, result.weights);
     }
   }
-  log_step(scores, attention);
+  log_step(attention);
 }
 
 void StreamPolicy::attend_together(std::int64_t first_head, QueryRows queries,
@@ -105,12 +125,17 @@ void StreamPolicy::attend_together(std::int64_t first_head, QueryRows queries,
 
 void StreamPolicy::add_token(const Entries& entries) {
   entries_ = &entries;
+  exact_ = &entries;
   const auto token = static_cast<Token>(entries.keys.tokens - 1);
   precision_->add_tokens(entries, token, token + 1, *this);
+  expire(first_visible(token + 1, sliding_window_));
+  if (host_ != nullptr) host_->on_stored(shape_.first_kv_head, token);
+  const Entries index = seen(entries);
+  entries_ = &index;
   const Token leaving = token - recent_tokens_;
-  if (leaving < token || token < sink_tokens_) buffer(token, token + 1);
+  if ((leaving < token || token < sink_tokens_) && token >= visible_) buffer(token, token + 1);
   if (leaving >= sink_tokens_ && groups_.where(leaving) != Groups::Where::kEvicted) {
-    grouping_->add_token(entries, leaving, requested_, groups_, *this);
+    grouping_->add_token(index, leaving, requested_, groups_, *this);
   }
   retention_->after_step(token, groups_, *this);
   log_.end_segment();
@@ -130,10 +155,7 @@ void StreamPolicy::gather(const RowSelection& row, Token own, std::vector<Token>
   }
   if (!std::is_sorted(tokens.begin(), tokens.end())) std::sort(tokens.begin(), tokens.end());
   tokens.push_back(own);
-  if (sliding_window_ > 0) {
-    const auto first = static_cast<Token>(own + 1 - sliding_window_);
-    tokens.erase(tokens.begin(), std::lower_bound(tokens.begin(), tokens.end(), first));
-  }
+  assert(tokens.front() >= first_visible(own, sliding_window_));
 }
 
 Scores StreamPolicy::choose(QueryRows queries, const Entries& entries) {
@@ -165,7 +187,7 @@ void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window)
   }
 }
 
-void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention> attention) {
+void StreamPolicy::log_step(std::span<const HeadAttention> attention) {
   std::vector<GroupId> ascending;
   for (const RowSelection& row : picked_) {
     ascending = row.groups;
@@ -176,8 +198,8 @@ void StreamPolicy::log_step(const Scores& scores, std::span<const HeadAttention>
   }
   log_.requested.add(requested_);
 
-  assert(log_.rows == 0 || log_.rows == scores.rows);
-  log_.rows = scores.rows;
+  assert(log_.rows == 0 || log_.rows == score_rows_);
+  log_.rows = score_rows_;
   for (const HeadAttention& head : attention) {
     log_.attended_count.push_back(static_cast<std::int32_t>(head.tokens.size()));
     if (record_tokens_) log_.attended.add(head.tokens);
@@ -194,6 +216,18 @@ void StreamPolicy::buffer(Token begin, Token end) {
   std::vector<Token> tokens(static_cast<std::size_t>(end - begin));
   std::iota(tokens.begin(), tokens.end(), begin);
   on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
+}
+
+void StreamPolicy::expire(Token first) {
+  // A token that was never placed leaves by way of memory, as every token does.
+  Token unseen = first;
+  while (unseen > visible_ && groups_.where(unseen - 1) == Groups::Where::kUnseen) --unseen;
+  buffer(unseen, first);
+  std::vector<Token> hidden;
+  for (; visible_ < first; ++visible_) {
+    if (groups_.where(visible_) != Groups::Where::kEvicted) hidden.push_back(visible_);
+  }
+  evict(hidden, groups_, *this);
 }
 
 void StreamPolicy::notify_attention(std::int64_t query_head, Token position,

@@ -14,6 +14,7 @@
 #include "policies/decide/prompt_attention.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/models/full_attention.hpp"
+#include "sim/models/half_rows.hpp"
 #include "sim/models/next_token.hpp"
 #include "sim/models/record.hpp"
 #include "sim/models/transformer.hpp"
@@ -21,7 +22,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kLogitRows = 64;
+constexpr std::int64_t kClosedLoopLogitRows = 64;
 
 // Units of progress.
 constexpr std::int64_t kPromptTokenWork = 1;
@@ -35,42 +36,6 @@ std::int64_t add_prompt_work(const ClosedLoopOptions& options) {
 void advance(const ClosedLoopOptions& options, std::int64_t work) {
   if (options.progress != nullptr) options.progress->advance(work);
 }
-
-/// A layer's vectors in half precision, [heads, capacity, dim]. This is what a recording would hold
-/// and what policies work on.
-class HalfRows {
- public:
-  HalfRows(std::int64_t heads, std::int64_t capacity, std::int64_t dim)
-      : heads_(heads),
-        capacity_(capacity),
-        dim_(dim),
-        rows_(static_cast<std::size_t>(heads * capacity * dim)) {}
-
-  /// from: one position's vectors, [heads, dim].
-  void put(std::int64_t row, const float* from) {
-    for (std::int64_t head = 0; head < heads_; ++head) {
-      kernels::to_half(from + head * dim_, rows_.data() + (head * capacity_ + row) * dim_, dim_);
-    }
-  }
-  /// The same vectors with room for more rows.
-  [[nodiscard]] HalfRows with_capacity(std::int64_t capacity) const {
-    HalfRows larger(heads_, capacity, dim_);
-    for (std::int64_t head = 0; head < heads_; ++head) {
-      std::copy_n(rows_.begin() + head * capacity_ * dim_, capacity_ * dim_,
-                  larger.rows_.begin() + head * capacity * dim_);
-    }
-    return larger;
-  }
-  [[nodiscard]] HalfTensor first(std::int64_t rows) const {
-    return {rows_.data(), heads_, rows, dim_, capacity_ * dim_};
-  }
-
- private:
-  std::int64_t heads_;
-  std::int64_t capacity_;
-  std::int64_t dim_;
-  std::vector<Half> rows_;
-};
 
 /// The prompt's vectors at one layer.
 struct PromptLayer {
@@ -330,8 +295,8 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
         std::span(positions).subspan(static_cast<std::size_t>(begin),
                                      static_cast<std::size_t>(count)),
         prompt.attention);
-    for (std::int64_t first = 0; first < count; first += kLogitRows) {
-      const std::int64_t rows = std::min(kLogitRows, count - first);
+    for (std::int64_t first = 0; first < count; first += kClosedLoopLogitRows) {
+      const std::int64_t rows = std::min(kClosedLoopLogitRows, count - first);
       const std::span<const float> logits =
           transformer.logits(hidden.subspan(static_cast<std::size_t>(first * a.hidden_size),
                                             static_cast<std::size_t>(rows * a.hidden_size)));

@@ -12,8 +12,8 @@ struct ModelText {
   std::vector<std::int32_t> ids;
   std::string source;
   std::string sha256;
-  std::optional<std::int64_t> prompt_tokens;  ///< of the trace, where the text came from one
-  std::optional<std::int64_t> steps;
+  std::optional<std::int64_t> prompt_tokens{};  ///< of the trace, where it came from one
+  std::optional<std::int64_t> steps{};
 };
 
 }  // namespace kvreplay

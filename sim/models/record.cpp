@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <span>
 
@@ -14,14 +13,12 @@
 #include "base/progress.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/models/full_attention.hpp"
+#include "sim/models/trace_rows.hpp"
 #include "sim/models/transformer.hpp"
 #include "traces/trace_writer.hpp"
 
 namespace kvreplay {
 namespace {
-
-constexpr std::int64_t kLogitRows = 64;    // rows whose logits are in memory at once
-constexpr std::int64_t kPendingRows = 64;  // rows per write to the trace
 
 void check(const Model& model, const RecordOptions& options) {
   const std::int64_t tokens = options.prompt_tokens + options.steps;
@@ -40,6 +37,8 @@ void check(const Model& model, const RecordOptions& options) {
                     "0 to " + std::to_string(options.prompt_tokens) + ", the prompt's tokens");
   }
 }
+
+}  // namespace
 
 TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   const Architecture& a = model.architecture();
@@ -86,162 +85,28 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   return info;
 }
 
-/// The model's own attention, which passes what it sees of the recorded layers on to the trace.
+namespace {
+
+/// The model's own attention, which hands on what it sees of the recorded layers to the trace.
 class RecordingAttention final : public Attention {
  public:
   RecordingAttention(const Architecture& architecture, const TraceInfo& info,
                      TraceWriter::Queries queries, WorkerPool& pool, TraceWriter& writer)
-      : architecture_(architecture),
-        info_(info),
-        queries_(queries),
-        pool_(pool),
-        writer_(writer),
-        full_(architecture, info.tokens, pool) {}
+      : rows_(architecture, info, queries, pool, writer), full_(architecture, info.tokens, pool) {}
 
   void attend(const LayerBatch& batch, float* outputs) override {
-    const auto found =
-        std::lower_bound(info_.recorded_layers.begin(), info_.recorded_layers.end(), batch.layer);
-    if (found != info_.recorded_layers.end() && *found == batch.layer) {
-      keep(found - info_.recorded_layers.begin(), batch);
-    }
+    rows_.keep(batch);
     full_.attend(batch, outputs);
   }
-  /// A batch lies entirely before the first recorded query, or from it on.
-  [[nodiscard]] bool wants_queries_ahead() const override { return queries_.ahead && in_queries_; }
+  [[nodiscard]] bool wants_queries_ahead() const override { return rows_.wants_queries_ahead(); }
 
-  /// Call before a batch that starts at `position`.
-  void begin(std::int64_t position) { in_queries_ = position >= queries_.start; }
-  /// Writes pending rows, once there are enough of them or in any case if `all`.
-  void write(bool all) {
-    for (auto& [key, heads] : pending_) {
-      for (std::size_t head = 0; head < heads.size(); ++head) {
-        std::vector<Half>& rows = heads[head];
-        const std::int64_t width =
-            key.second == LayerTensor::kAttentionInput ? info_.hidden_size : info_.head_dim;
-        if (rows.empty() || (!all && std::ssize(rows) < kPendingRows * width)) continue;
-        writer_.append(key.first, key.second, static_cast<std::int64_t>(head), rows);
-        rows.clear();
-      }
-    }
-  }
+  /// Before a batch from `position` on.
+  void begin(std::int64_t position) { rows_.begin(position); }
+  void write(bool all) { rows_.write(all); }
 
  private:
-  void keep(std::int64_t index, const LayerBatch& batch) {
-    const std::int64_t dim = architecture_.head_dim;
-    keep(index, LayerTensor::kKey, batch, batch.keys, architecture_.kv_heads, dim);
-    keep(index, LayerTensor::kValue, batch, batch.values, architecture_.kv_heads, dim);
-    if (!in_queries_) return;
-    keep(index, LayerTensor::kQuery, batch, batch.queries, architecture_.query_heads, dim);
-    if (queries_.ahead) {
-      keep(index, LayerTensor::kQueryAhead, batch, batch.queries_ahead, architecture_.query_heads,
-           dim);
-    }
-    if (queries_.attention_input) {
-      keep(index, LayerTensor::kAttentionInput, batch, batch.attention_input, 1,
-           architecture_.hidden_size);
-    }
-  }
-
-  /// rows: [batch.rows, heads * width].
-  void keep(std::int64_t index, LayerTensor tensor, const LayerBatch& batch, const float* rows,
-            std::int64_t heads, std::int64_t width) {
-    std::vector<std::vector<Half>>& pending = pending_[{index, tensor}];
-    pending.resize(static_cast<std::size_t>(heads));
-    pool_.run(heads, [&](std::int64_t head) {
-      std::vector<Half>& to = pending[static_cast<std::size_t>(head)];
-      const std::size_t before = to.size();
-      to.resize(before + static_cast<std::size_t>(batch.rows * width));
-      for (std::int64_t r = 0; r < batch.rows; ++r) {
-        kernels::to_half(rows + (r * heads + head) * width,
-                         to.data() + before + static_cast<std::size_t>(r * width), width);
-      }
-      const auto unbounded =
-          std::find_if(to.begin() + static_cast<std::ptrdiff_t>(before), to.end(),
-                       [](Half half) { return (half.bits & 0x7c00U) == 0x7c00U; });
-      if (unbounded != to.end()) {
-        throw UserError({"record", "/layer/" + std::to_string(batch.layer)},
-                        "a vector that half precision cannot hold, at a position from " +
-                            std::to_string(batch.positions.front()),
-                        "magnitudes up to 65504");
-      }
-    });
-  }
-
-  const Architecture& architecture_;
-  const TraceInfo& info_;
-  TraceWriter::Queries queries_;
-  WorkerPool& pool_;
-  TraceWriter& writer_;
+  TraceRows rows_;
   FullAttention full_;
-  bool in_queries_ = false;
-  /// By recorded layer and tensor, of each head.
-  std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::vector<Half>>> pending_;
-};
-
-/// Writes the token statistics of a trace as they come in.
-class Statistics {
- public:
-  explicit Statistics(std::int64_t tokens)
-      : entropy(static_cast<std::size_t>(tokens)),
-        top_probability(entropy.size()),
-        log_probability(entropy.size()) {}
-
-  /// Adds consecutive positions from `first` on. `next`: the token that follows each position; the
-  /// last position of a text has none. Returns the logits of the last row.
-  std::span<const float> add(Transformer& transformer, std::int64_t first,
-                             std::span<const float> hidden, std::span<const std::int32_t> next) {
-    const Architecture& a = transformer.model().architecture();
-    const std::int64_t rows = std::ssize(hidden) / a.hidden_size;
-    std::span<const float> last;
-    for (std::int64_t begin = 0; begin < rows; begin += kLogitRows) {
-      const std::int64_t count = std::min(kLogitRows, rows - begin);
-      const std::span<const float> logits =
-          transformer.logits(hidden.subspan(static_cast<std::size_t>(begin * a.hidden_size),
-                                            static_cast<std::size_t>(count * a.hidden_size)));
-      const auto row = [&](std::int64_t r) {
-        return logits.subspan(static_cast<std::size_t>(r * a.logit_stride()),
-                              static_cast<std::size_t>(a.vocabulary));
-      };
-      transformer.pool().run(count, [&](std::int64_t r) {
-        thread_local std::vector<float> scratch;
-        const NextToken found = next_token(row(r), scratch);
-        const auto at = static_cast<std::size_t>(first + begin + r);
-        entropy[at] = found.entropy;
-        top_probability[at] = found.top_probability;
-        if (!std::isfinite(found.entropy)) {
-          throw UserError({transformer.model().name(), ""},
-                          "gives logits that are not finite, at position " + std::to_string(at),
-                          "a model whose weights and results are finite");
-        }
-        const auto following = static_cast<std::size_t>(begin + r);
-        if (following < next.size()) {
-          log_probability[at] = row(r)[static_cast<std::size_t>(next[following])] - found.log_sum;
-        } else {
-          log_sum_ = found.log_sum;
-        }
-      });
-      last = row(count - 1);
-    }
-    return last;
-  }
-  /// Sets the token that followed the last added position, where it was not known then.
-  void follow(std::int64_t position, std::span<const float> logits, std::int32_t next) {
-    log_probability[static_cast<std::size_t>(position)] =
-        logits[static_cast<std::size_t>(next)] - log_sum_;
-  }
-
-  [[nodiscard]] double perplexity(std::int64_t begin) const {
-    const auto from = log_probability.begin() + begin;
-    const auto to = log_probability.end() - 1;
-    return std::exp(-std::accumulate(from, to, 0.0) / static_cast<double>(to - from));
-  }
-
-  std::vector<float> entropy;
-  std::vector<float> top_probability;
-  std::vector<float> log_probability;
-
- private:
-  float log_sum_ = 0;  // of the last position, while the token after it is not known
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -298,7 +163,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   Transformer transformer(model, info.tokens, pool);
   TraceWriter writer(out, info, queries);
   RecordingAttention attention(model.architecture(), info, queries, pool, writer);
-  Statistics statistics(info.tokens);
+  TokenStatistics statistics(info.tokens);
   std::optional<Progress> progress;
   if (options.show_progress) progress.emplace("recording", info.tokens);
 

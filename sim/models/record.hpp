@@ -50,8 +50,11 @@ struct RecordResult {
 /// ids, layers or lengths that the model does not have, and for a vector beyond half precision.
 RecordResult record_trace(const Model& model, const RecordOptions& options, const std::string& out);
 
-/// Throws UserError unless the model has these tokens, and prompt and steps fit its context and the
-/// text, of which `needed` tokens are used.
+/// What the trace of such a recording says of itself.
+[[nodiscard]] TraceInfo trace_info(const Model& model, const RecordOptions& options);
+
+/// UserError unless the model has these tokens, and prompt and steps fit its context and the text,
+/// of which `needed` tokens are used.
 void check_text(const Model& model, std::span<const std::int32_t> ids, std::int64_t prompt_tokens,
                 std::int64_t steps, std::int64_t needed);
 

@@ -44,10 +44,27 @@ Transformer::Transformer(const Model& model, std::int64_t max_tokens, WorkerPool
 std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
                                         std::span<const std::int64_t> positions,
                                         Attention& attention) {
+  const bool ahead = attention.wants_queries_ahead();
+  begin(ids, positions);
+  for (std::int64_t index = 0; index < model_.architecture().layers; ++index) {
+    project(index, kQueries | kKeyValues | (ahead ? kQueriesAhead : 0U));
+    LayerBatch layer = batch(index);
+    if (!ahead) layer.queries_ahead = nullptr;
+    attention.attend(layer, attended_.data());
+    finish_layer();
+  }
+  return finish();
+}
+
+void Transformer::begin(std::span<const std::int32_t> ids,
+                        std::span<const std::int64_t> positions) {
   assert(ids.size() == positions.size() && !ids.empty());
   const Architecture& a = model_.architecture();
-  const std::int64_t rows = std::ssize(ids);
+  rows_ = std::ssize(ids);
+  layer_ = 0;
+  positions_.assign(positions.begin(), positions.end());
   for (const auto& [buffer, width] : {std::pair{&hidden_, a.hidden_size},
+                                      {&hidden_before_, a.hidden_size},
                                       {&normed_, a.hidden_size},
                                       {&ahead_normed_, a.hidden_size},
                                       {&queries_, a.query_size()},
@@ -58,63 +75,82 @@ std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
                                       {&projected_, a.hidden_size},
                                       {&gate_, a.ffn_size},
                                       {&up_, a.ffn_size}}) {
-    grow(*buffer, rows * width);
+    grow(*buffer, rows_ * width);
   }
-
-  const bool ahead = attention.wants_queries_ahead();
   embed(ids);
-  for (std::int64_t index = 0; index < a.layers; ++index) {
-    const ModelLayer& layer = model_.layer(index);
-    norm_rows(hidden_, rows, layer.attention_norm, normed_);
-    if (ahead) {
-      norm_rows(index == 0 ? hidden_ : hidden_before_, rows, layer.attention_norm, ahead_normed_);
-      hidden_before_ = hidden_;
-    }
-    const Product projections[] = {{&layer.query, normed_.data(), queries_.data()},
-                                   {&layer.key, normed_.data(), keys_.data()},
-                                   {&layer.value, normed_.data(), values_.data()},
-                                   {&layer.query, ahead_normed_.data(), queries_ahead_.data()}};
-    multiply(rows, std::span(projections).first(ahead ? 4 : 3));
-    for_rows(rows, [&](std::int64_t r) {
-      const std::int64_t position = positions[static_cast<std::size_t>(r)];
-      const auto finish_queries = [&](std::vector<float>& queries) {
-        finish_heads(queries.data() + r * a.query_size(), a.query_heads, layer.query_bias,
-                     layer.query_norm, index, position);
-      };
-      finish_queries(queries_);
-      if (ahead) finish_queries(queries_ahead_);
-      finish_heads(keys_.data() + r * a.kv_size(), a.kv_heads, layer.key_bias, layer.key_norm,
-                   index, position);
-      for (std::size_t i = 0; i < layer.value_bias.size(); ++i) {
-        values_[static_cast<std::size_t>(r * a.kv_size()) + i] += layer.value_bias[i];
-      }
-    });
+}
 
-    attention.attend({.layer = index,
-                      .rows = rows,
-                      .positions = positions,
-                      .attention_input = normed_.data(),
-                      .queries = queries_.data(),
-                      .keys = keys_.data(),
-                      .values = values_.data(),
-                      .queries_ahead = ahead ? queries_ahead_.data() : nullptr},
-                     attended_.data());
-    multiply(rows,
-             std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
-    add_projected(rows, layer.post_attention_norm);
-
-    norm_rows(hidden_, rows, layer.ffn_norm, normed_);
-    multiply(rows, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
-                              Product{&layer.up, normed_.data(), up_.data()}});
-    for_rows(rows, [&](std::int64_t r) {
-      (a.gelu ? kernels::gelu_multiply : kernels::silu_multiply)(
-          gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size, a.ffn_size);
-    });
-    multiply(rows, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
-    add_projected(rows, layer.post_ffn_norm);
+void Transformer::project(std::int64_t index, unsigned parts) {
+  assert(index == layer_ || (index == layer_ + 1 && parts == kQueriesAhead));
+  const Architecture& a = model_.architecture();
+  const ModelLayer& layer = model_.layer(index);
+  std::vector<Product> products;
+  if ((parts & (kQueries | kKeyValues)) != 0) {
+    norm_rows(hidden_, rows_, layer.attention_norm, normed_);
   }
-  norm_rows(hidden_, rows, model_.output_norm(), projected_);
-  return std::span<const float>(projected_).first(static_cast<std::size_t>(rows * a.hidden_size));
+  if ((parts & kQueries) != 0) products.push_back({&layer.query, normed_.data(), queries_.data()});
+  if ((parts & kKeyValues) != 0) {
+    products.push_back({&layer.key, normed_.data(), keys_.data()});
+    products.push_back({&layer.value, normed_.data(), values_.data()});
+  }
+  if ((parts & kQueriesAhead) != 0) {
+    const bool earlier = index == layer_ && index > 0;
+    norm_rows(earlier ? hidden_before_ : hidden_, rows_, layer.attention_norm, ahead_normed_);
+    products.push_back({&layer.query, ahead_normed_.data(), queries_ahead_.data()});
+  }
+  multiply(rows_, products);
+  for_rows(rows_, [&](std::int64_t r) {
+    const std::int64_t position = positions_[static_cast<std::size_t>(r)];
+    const auto finish_queries = [&](std::vector<float>& queries) {
+      finish_heads(queries.data() + r * a.query_size(), a.query_heads, layer.query_bias,
+                   layer.query_norm, index, position);
+    };
+    if ((parts & kQueries) != 0) finish_queries(queries_);
+    if ((parts & kQueriesAhead) != 0) finish_queries(queries_ahead_);
+    if ((parts & kKeyValues) == 0) return;
+    finish_heads(keys_.data() + r * a.kv_size(), a.kv_heads, layer.key_bias, layer.key_norm, index,
+                 position);
+    for (std::size_t i = 0; i < layer.value_bias.size(); ++i) {
+      values_[static_cast<std::size_t>(r * a.kv_size()) + i] += layer.value_bias[i];
+    }
+  });
+}
+
+LayerBatch Transformer::batch(std::int64_t layer) const {
+  return {.layer = layer,
+          .rows = rows_,
+          .positions = positions_,
+          .attention_input = normed_.data(),
+          .queries = queries_.data(),
+          .keys = keys_.data(),
+          .values = values_.data(),
+          .queries_ahead = queries_ahead_.data()};
+}
+
+void Transformer::finish_layer() {
+  const Architecture& a = model_.architecture();
+  const ModelLayer& layer = model_.layer(layer_);
+  std::copy_n(hidden_.begin(), rows_ * a.hidden_size, hidden_before_.begin());
+  multiply(rows_,
+           std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
+  add_projected(rows_, layer.post_attention_norm);
+
+  norm_rows(hidden_, rows_, layer.ffn_norm, normed_);
+  multiply(rows_, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
+                             Product{&layer.up, normed_.data(), up_.data()}});
+  for_rows(rows_, [&](std::int64_t r) {
+    (a.gelu ? kernels::gelu_multiply : kernels::silu_multiply)(
+        gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size, a.ffn_size);
+  });
+  multiply(rows_, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
+  add_projected(rows_, layer.post_ffn_norm);
+  ++layer_;
+}
+
+std::span<const float> Transformer::finish() {
+  const std::int64_t size = model_.architecture().hidden_size;
+  norm_rows(hidden_, rows_, model_.output_norm(), projected_);
+  return std::span<const float>(projected_).first(static_cast<std::size_t>(rows_ * size));
 }
 
 std::span<const float> Transformer::logits(std::span<const float> hidden) {

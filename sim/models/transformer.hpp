@@ -59,7 +59,25 @@ class Transformer {
   [[nodiscard]] std::span<const float> run(std::span<const std::int32_t> ids,
                                            std::span<const std::int64_t> positions,
                                            Attention& attention);
-  /// Logits of `hidden` [rows, hidden_size] as [rows, logit_stride]; valid until the next call.
+  // run() in pieces, for a machine that does other things between them: begin(); of each layer in
+  // order project() with all of its parts, then what stands between the queries and the output
+  // projection, then finish_layer(); finish().
+
+  /// What project() computes; a set.
+  enum Part : unsigned { kQueries = 1, kKeyValues = 2, kQueriesAhead = 4 };
+  void begin(std::span<const std::int32_t> ids, std::span<const std::int64_t> positions);
+  /// Queries of the next layer but kQueriesAhead, which may be those of the layer behind it: what
+  /// LayerBatch::queries_ahead is made of exists already.
+  void project(std::int64_t layer, unsigned parts);
+  /// Of the layer that was projected last.
+  [[nodiscard]] LayerBatch batch(std::int64_t layer) const;
+  /// Where attention puts its outputs, [rows, query_heads * head_dim].
+  [[nodiscard]] std::span<float> attended() { return attended_; }
+  void finish_layer();
+  /// As run() returns it.
+  [[nodiscard]] std::span<const float> finish();
+
+  /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
 
   /// Rotates a head's vector to a position, as a layer does.
@@ -89,7 +107,10 @@ class Transformer {
   std::map<double, RotaryTable> ropes_;            // by base
   std::vector<const RotaryTable*> rope_of_layer_;  // [layers]
 
-  // Of the current batch, [rows, ...].
+  // Of the batch that runs, [rows, ...].
+  std::int64_t rows_ = 0;
+  std::int64_t layer_ = 0;  // the next one to finish
+  std::vector<std::int64_t> positions_;
   std::vector<float> hidden_;
   std::vector<float> normed_;
   std::vector<float> hidden_before_;  // as it entered the previous layer

@@ -14,7 +14,7 @@ namespace kvreplay {
 struct DecidedLogs::Held {
   std::mutex mutex;
   std::shared_ptr<const AccessLog> log;
-  std::map<std::array<std::int64_t, 3>, OracleBounds> bounds;  ///< by shape
+  std::map<std::vector<KvShape>, OracleBounds> bounds;  ///< by the model's kinds
 };
 
 DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
@@ -30,7 +30,7 @@ std::int64_t DecidedLogs::estimated_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
   const std::int64_t tokens = info.prompt_tokens + node.steps;
-  const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;
+  const std::int64_t rows = std::ssize(node.layers) * node.steps * info.query_heads;
   // A scattered group takes up to three bytes, and is in what the row picked and what the step
   // requested; consecutive ones take less than one each.
   const std::int64_t most =
@@ -66,14 +66,14 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
     specs.push_back({system.name, system.decide, context_.graph.decisions()[i].model_heads});
     units += context_.estimate.units(Stage::kDecide, i);
   }
-  const auto layer_steps =
-      static_cast<double>(std::ssize(trace.reader.info().recorded_layers) * first.steps);
+  const auto layer_steps = static_cast<double>(std::ssize(first.layers) * first.steps);
   context_.begin_stage("decide", first.trace,
                        context_.estimate.nanoseconds(Stage::kDecide, units) / layer_steps);
   DecideOptions options;
   options.seed = first.seed;
   options.threads = context_.threads;
   options.max_steps = first.steps;
+  options.layers = first.layers;
   options.record_tokens = record_tokens_;
   options.progress = context_.progress;
   const Stopwatch watch;
@@ -109,10 +109,10 @@ std::shared_ptr<const AccessLog> DecidedLogs::stored_log(std::size_t decision) c
   }
 }
 
-OracleBounds& DecidedLogs::bounds(std::size_t decision, const KvShape& shape) {
+OracleBounds& DecidedLogs::bounds(std::size_t decision, const std::vector<KvShape>& kinds) {
   Held& held = *held_[decision];
   const std::lock_guard guard(held.mutex);
-  return held.bounds[{shape.query_heads, shape.kv_heads, shape.head_dim}];
+  return held.bounds[kinds];
 }
 
 void DecidedLogs::release(std::size_t decision) {

@@ -498,10 +498,12 @@ std::string Experiment::resolved() const {
     add_variant(object["system"], system.name, json::parse(system.resolved()));
   }
   for (const ModelSpec& model : models) {
-    add_variant(object["model"], model.name, to_json(model.arguments));
+    json arguments = to_json(model.arguments);
+    arguments.update(json::parse(model.by_layer));
+    add_variant(object["model"], model.name, std::move(arguments));
   }
   for (const PlatformSpec& platform : platforms) {
-    add_variant(object["platform"], platform.name, to_json(platform.arguments));
+    add_variant(object["platform"], platform.name, json::parse(platform.resolved()));
   }
   for (const DeviceSpec& device : devices) {
     add_variant(object["device"], device.name,

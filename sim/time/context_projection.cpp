@@ -86,10 +86,13 @@ void grow_share(LayerPlan& layer, std::size_t step, const Factor& factor) {
       static_cast<double>(factor.to) / static_cast<double>(factor.from);
 }
 
+/// `context`: the growth of the sequence. What a sliding window shows grows by less.
 void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens,
-                const Factor& factor) {
+                const Factor& context) {
+  const std::int64_t window = layer.sliding_window;
+  const Factor factor{visible_tokens(context.to, window), visible_tokens(context.from, window)};
   const std::uint64_t recorded_region_bytes = layer.io.region_bytes;
-  factor.grow(layer.dram.entries_bytes);
+  context.grow(layer.dram.entries_bytes);
   factor.grow(layer.dram.index_bytes);
   factor.grow(layer.io.prompt_write_bytes);
   factor.grow(layer.io.region_bytes);
@@ -101,12 +104,14 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   std::vector<bool> shares(static_cast<std::size_t>(plan.steps));
   for (std::int64_t step = 0; step < plan.steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
-    if (layer.compute.attended_tokens[at] < static_cast<double>(plan.prompt_tokens + step + 1)) {
+    const std::int64_t seen = visible_tokens(plan.prompt_tokens + step + 1, window);
+    if (layer.compute.attended_tokens[at] < static_cast<double>(seen)) {
       shares[at] = plan.share_of_context;
       if (shares[at]) grow_share(layer, at, factor);
       continue;
     }
-    layer.compute.attended_tokens[at] = static_cast<double>(prompt_tokens + step + 1);
+    layer.compute.attended_tokens[at] =
+        static_cast<double>(visible_tokens(prompt_tokens + step + 1, window));
     grow_step(layer, at, factor);
     ++whole_steps;
   }

@@ -16,7 +16,8 @@ namespace kvreplay {
 ///     is kept: f times the tokens, requests and reads, as scattered and hit as often, and f times
 ///     what the cache holds, unless its capacity is given;
 ///   - any other layer that selects does so as in the recording: as many tokens, as scattered, hit
-///     as often.
+///     as often;
+///   - behind a sliding window of w tokens, f is min(context_tokens, w) / min(recorded tokens, w).
 ///
 /// Throws UserError when `context_tokens` is below the recording's length; a trace can be cut.
 [[nodiscard]] IoPlan project_context(const IoPlan& plan, std::int64_t context_tokens);

@@ -4,7 +4,11 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "base/argument_json.hpp"
+#include "base/error.hpp"
 
 namespace kvreplay {
 
@@ -39,12 +43,78 @@ std::span<const Parameter> PlatformSpec::parameters() {
   return kParameters;
 }
 
+namespace {
+
+/// [[work, us], ...]
+MeasuredKernel parse_points(const ConfigNode& node) {
+  std::vector<MeasuredKernel::Point> points;
+  for (const ConfigNode& item : node.items()) {
+    const nlohmann::json& pair = item.raw();
+    const bool numbers =
+        pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number();
+    if (!numbers || !(pair[0].get<double>() > 0) || !(pair[1].get<double>() > 0) ||
+        (!points.empty() && pair[0].get<double>() <= points.back().work)) {
+      throw UserError(item.place(), "found " + pair.dump(),
+                      "[work, us], both above 0, with more work than the point before");
+    }
+    points.push_back({pair[0].get<double>(), pair[1].get<double>()});
+  }
+  return MeasuredKernel(std::move(points));
+}
+
+MeasuredKernels parse_kernels(const ConfigNode& node) {
+  static const std::vector<std::string> kMembers{"source",        "weight_bits", "threads", "about",
+                                                 "matrix_vector", "attention",   "score"};
+  node.allow_only(kMembers);
+  const auto number = [&](const char* name) {
+    const nlohmann::json& value = node.at(name).raw();
+    if (!value.is_number() || !(value.get<double>() > 0)) {
+      throw UserError(node.at(name).place(), "found " + value.dump(), "a number above 0");
+    }
+    return value.get<double>();
+  };
+  MeasuredKernels kernels;
+  kernels.source = node.at("source").text();
+  kernels.weight_bits = number("weight_bits");
+  kernels.threads = std::llround(number("threads"));
+  if (node.has("matrix_vector")) kernels.matrix_vector = parse_points(node.at("matrix_vector"));
+  if (node.has("attention")) kernels.attention = parse_points(node.at("attention"));
+  if (node.has("score")) kernels.score = parse_points(node.at("score"));
+  return kernels;
+}
+
+}  // namespace
+
+SimTime MeasuredKernel::ns(double work) const {
+  const auto at = std::find_if(points_.begin(), points_.end(),
+                               [&](const Point& point) { return point.work >= work; });
+  double us = 0;
+  if (points_.size() == 1) {
+    us = points_.front().us * work / points_.front().work;
+  } else {
+    const auto last = std::clamp(at, points_.begin() + 1, points_.end() - 1);
+    const auto first = last - 1;
+    us = first->us + (work - first->work) * (last->us - first->us) / (last->work - first->work);
+  }
+  return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
+}
+
+std::vector<std::pair<std::string, const MeasuredKernel*>> MeasuredKernels::kinds() const {
+  return {{"matrix_vector", &matrix_vector}, {"attention", &attention}, {"score", &score}};
+}
+
+std::string PlatformSpec::resolved() const {
+  nlohmann::json object = to_json(arguments);
+  if (kernels) object["kernels"] = nlohmann::json::parse(kernels_text);
+  return object.dump();
+}
+
 PlatformSpec PlatformSpec::load(const std::string& file) {
   return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
 }
 
 PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
-  static const std::vector<std::string> kOthers{"title", "source"};
+  static const std::vector<std::string> kOthers{"title", "source", "kernels"};
   PlatformSpec platform;
   platform.name = std::move(name);
   platform.arguments = parse_arguments(node, parameters(), kOthers);
@@ -62,6 +132,10 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.waiting_power_w = given.real("waiting_power_w");
   platform.dram_pj_bit = given.real("dram_pj_bit");
   platform.dram_idle_w = given.real("dram_idle_w");
+  if (node.has("kernels")) {
+    platform.kernels = parse_kernels(node.at("kernels"));
+    platform.kernels_text = node.at("kernels").raw().dump();
+  }
   return platform;
 }
 

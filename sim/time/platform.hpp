@@ -1,14 +1,50 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/config.hpp"
 #include "base/engine/simulation.hpp"
 #include "base/parameters.hpp"
 
 namespace kvreplay {
+
+/// Measured times of one kind of kernel, by the work that it does: linear between the points, and
+/// on along the first two or the last two beyond them; of one point, in proportion.
+class MeasuredKernel {
+ public:
+  struct Point {
+    double work = 0;  ///< rising from point to point
+    double us = 0;
+  };
+  MeasuredKernel() = default;
+  explicit MeasuredKernel(std::vector<Point> points) : points_(std::move(points)) {}
+
+  [[nodiscard]] bool measured() const { return !points_.empty(); }
+  [[nodiscard]] std::span<const Point> points() const { return points_; }
+  [[nodiscard]] SimTime ns(double work) const;
+
+ private:
+  std::vector<Point> points_;
+};
+
+/// What `kvreplay platform probe` measured, for one sequence. A kind that it did not measure, and a
+/// batch of several sequences, is an estimate by the roofline.
+struct MeasuredKernels {
+  std::string source;      ///< command, host, date
+  double weight_bits = 0;  ///< of the products
+  std::int64_t threads = 0;
+  MeasuredKernel matrix_vector;  ///< by weights; with norms, RoPE and barriers of its part
+  MeasuredKernel attention;      ///< by tokens * query heads * head_dim, decoding included
+  MeasuredKernel score;          ///< by flops of the scores, with top-k
+
+  /// The kinds by name, in this order.
+  [[nodiscard]] std::vector<std::pair<std::string, const MeasuredKernel*>> kinds() const;
+};
 
 /// The SoC: compute rate, DRAM bandwidth and size, power, from configs/platforms/NAME.json.
 struct PlatformSpec {
@@ -33,6 +69,12 @@ struct PlatformSpec {
   double waiting_power_w = 0;  ///< of the processor while it waits
   double dram_pj_bit = 0;      ///< per bit read or written
   double dram_idle_w = 0;      ///< of the DRAM, whatever it does
+
+  std::optional<MeasuredKernels> kernels;
+  std::string kernels_text;  ///< as canonical JSON; "" without
+
+  /// Every number that results depend on, as canonical JSON.
+  [[nodiscard]] std::string resolved() const;
 
   /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole
   /// nanoseconds, rounded up.

@@ -19,6 +19,9 @@ void add_inspect(CLI::App& program);
 void add_fetch_model(CLI::App& program);
 void add_record(CLI::App& program);
 void add_evaluate(CLI::App& program);
+void add_live(CLI::App& program);
+void add_platform(CLI::App& program);
+void add_validate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
 void add_convert(CLI::App& program);
@@ -30,6 +33,7 @@ void add_train_controller(CLI::App& program);
 void add_statistics(CLI::App& program);
 void add_export_accesses(CLI::App& program);
 void add_reproduce(CLI::App& program);
+void add_compare(CLI::App& program);
 void add_report(CLI::App& program);
 void add_device(CLI::App& program);
 

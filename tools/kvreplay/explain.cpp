@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/registry.hpp"
@@ -73,12 +74,48 @@ void explain_device(const std::string& file) {
   print_part(std::string(Device::kRole), spec.device.name(), spec.device.arguments());
 }
 
+/// Shows what a model file gives by layer; print_parameters() shows the first layer's values.
+void print_lists(const ModelSpec& model) {
+  const nlohmann::json lists = nlohmann::json::parse(model.by_layer);
+  if (!lists.empty()) std::cout << "\nby layer\n";
+  for (const auto& [name, values] : lists.items()) {
+    std::cout << "  " << name << " = " << values.dump() << '\n';
+  }
+}
+
 /// Shows a model or a platform.
 template <typename Spec>
 void explain_numbers(const std::string& file) {
   const Spec spec = Spec::load(file);
   print_heading(spec.name, spec.title, spec.source);
   print_parameters(Spec::parameters(), &spec.arguments);
+  if constexpr (std::is_same_v<Spec, ModelSpec>) print_lists(spec);
+}
+
+void explain_platform(const std::string& file) {
+  explain_numbers<PlatformSpec>(file);
+  const PlatformSpec platform = PlatformSpec::load(file);
+  std::cout << "\nkernels\n";
+  if (!platform.kernels) {
+    std::cout << "  none is measured: all are estimates by the roofline of the numbers above\n";
+    return;
+  }
+  const MeasuredKernels& kernels = *platform.kernels;
+  std::cout << "  of one sequence, weights of " << kernels.weight_bits << " bits, "
+            << kernels.threads << " threads (" << kernels.source << ")\n";
+  for (const auto& [name, kernel] : kernels.kinds()) {
+    std::cout << "  " << name << ": ";
+    if (!kernel->measured()) {
+      std::cout << "estimate, by the roofline\n";
+      continue;
+    }
+    std::cout << "measured at " << kernel->points().size() << " points,";
+    for (const MeasuredKernel::Point& point : kernel->points()) {
+      std::cout << ' ' << point.work << " in " << point.us << " us,";
+    }
+    std::cout << " and between them\n";
+  }
+  std::cout << "  a batch of several sequences, other weights: estimates, by the roofline\n";
 }
 
 void explain_experiment(const std::string& file) {
@@ -100,7 +137,7 @@ struct Kind {
 const std::array<Kind, 5> kKinds{{{"systems", explain_system},
                                   {"devices", explain_device},
                                   {"models", explain_numbers<ModelSpec>},
-                                  {"platforms", explain_numbers<PlatformSpec>},
+                                  {"platforms", explain_platform},
                                   {"experiments", explain_experiment}}};
 
 void explain_part(const PartInfo& part) {
@@ -108,9 +145,19 @@ void explain_part(const PartInfo& part) {
   print_parameters(part.parameters, nullptr);
 }
 
-/// Everything of that name, because a name may stand for parts of several roles. "cache/none" names
-/// one of them.
+/// A config file of one's own is known by what it has.
+void explain_file(const std::string& file) {
+  const ConfigNode node = ConfigNode::load(file);
+  if (node.has("compute_gflop_s")) return explain_platform(file);
+  if (node.has("hidden_size")) return explain_numbers<ModelSpec>(file);
+  if (node.has("grouping")) return explain_system(file);
+  if (node.has("trace")) return explain_experiment(file);
+  explain_device(file);
+}
+
+/// Everything of that name: a name may stand for a part of several roles. "cache/none" is one.
 void explain(const std::string& wanted, const ConfigFolder& configs) {
+  if (wanted.ends_with(".json")) return explain_file(wanted);
   std::vector<std::string> known;
   bool found = false;
   const auto is_wanted = [&](const std::string& kind, const std::string& name) {
@@ -142,7 +189,7 @@ void add_explain(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "explain", "Show what a system, device, model, platform, experiment or part consists of");
   auto options = std::make_shared<Options>();
-  command->add_option("NAME", options->name, "A name from `list`")->required()->type_name("");
+  command->add_option("NAME", options->name, "As `list` shows it, or a config file")->required()->type_name("");
   add_configs_option(*command, options->configs);
   command->add_flag("--markdown", options->markdown,
                     "For a system: print its page of docs/systems");

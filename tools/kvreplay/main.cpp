@@ -69,7 +69,7 @@ void check_lists(const CLI::App& program, int argc, char** argv) {
   }
 }
 
-int run(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App program(
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
       "times them on modelled flash devices.");
@@ -93,6 +93,9 @@ int run(int argc, char** argv) {
   add_fetch_model(program);
   add_record(program);
   add_evaluate(program);
+  add_live(program);
+  add_platform(program);
+  add_validate(program);
   add_cut(program);
   add_convert(program);
   int exit_code = 0;
@@ -103,6 +106,7 @@ int run(int argc, char** argv) {
   add_statistics(program);
   add_export_accesses(program);
   add_reproduce(program);
+  add_compare(program);
   add_report(program);
   add_device(program);
 
@@ -128,7 +132,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   try {
-    return kvreplay::run(argc, argv);
+    return kvreplay::run_command(argc, argv);
   } catch (const kvreplay::UserError& error) {
     return kvreplay::fail(error.what(), kvreplay::kUserMistake);
   } catch (const std::exception& error) {

@@ -21,6 +21,18 @@ void add_reproduce(CLI::App& program) {
              "Compare what five papers report with what their experiments give here", "reproduce");
 }
 
+void add_compare(CLI::App& program) {
+  add_script(program, "compare",
+             "Set two folders of results side by side: runs, sweeps, live runs, device replays",
+             "compare");
+}
+
+void add_validate(CLI::App& program) {
+  add_script(program, "validate",
+             "Set simulated tokens beside real ones on this machine: probe, fit, run live, compare",
+             "validate");
+}
+
 void add_report(CLI::App& program) {
   add_script(program, "report",
              "One HTML page of a folder of results: tables, figures, configuration, timeline",

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
@@ -51,6 +52,19 @@ ModelText load_text(const TextOptions& options, const Model& model) {
                                : tokenise_file(model, file),
           std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
           std::nullopt};
+}
+
+std::vector<std::string> token_pieces(const Model& model) {
+  std::vector<std::string> pieces;
+  if (!model.has_tokenizer()) return pieces;
+  std::istringstream lines(run_script("tokenise.py", {"pieces", model.file()}));
+  for (std::string line; std::getline(lines, line);) {
+    std::string& piece = pieces.emplace_back();
+    for (std::size_t i = 0; i + 1 < line.size(); i += 2) {
+      piece += static_cast<char>(std::stoi(line.substr(i, 2), nullptr, 16));
+    }
+  }
+  return pieces;
 }
 
 std::vector<std::int32_t> tokenise(const Model& model, const std::string& text) {

@@ -24,7 +24,10 @@ void add_text_options(CLI::App& command, TextOptions& options);
 
 [[nodiscard]] ModelText load_text(const TextOptions& options, const Model& model);
 
-/// Token ids of a piece of text. Throws UserError where the model file holds no tokenizer.
+/// The bytes of each token by its id; none where the model file holds no tokenizer.
+[[nodiscard]] std::vector<std::string> token_pieces(const Model& model);
+
+/// Token ids of a piece of text. UserError where the model file holds no tokenizer.
 [[nodiscard]] std::vector<std::int32_t> tokenise(const Model& model, const std::string& text);
 
 }  // namespace kvreplay

@@ -2,8 +2,10 @@
 
     tools/scripts/python-env tools/scripts/tokenise.py encode MODEL FILE
     tools/scripts/python-env tools/scripts/tokenise.py decode MODEL FILE
+    tools/scripts/python-env tools/scripts/tokenise.py pieces MODEL
 
-The first prints the token ids of FILE, one per line; the second prints the text of FILE's ids.
+The first prints the token ids of FILE, one per line; the second prints the text of FILE's ids; the
+third prints each token's bytes in hexadecimal, one line per id.
 """
 
 import json
@@ -30,9 +32,40 @@ def load_tokenizer(model):
     return tokenizer
 
 
+def bytes_of_characters():
+    """The characters by which byte-level tokenizers write bytes (GPT-2's table)."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def piece_bytes(piece, byte_level, table):
+    if piece is None:
+        return b""
+    if byte_level:
+        if all(character in table for character in piece):
+            return bytes(table[character] for character in piece)
+        return piece.encode()
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return bytes([int(piece[3:5], 16)])
+    return piece.replace("\u2581", " ").encode()
+
+
+def print_pieces(tokenizer):
+    byte_level = '"ByteLevel"' in json.dumps(json.loads(tokenizer.to_str()).get("decoder"))
+    table = bytes_of_characters()
+    for token in range(tokenizer.get_vocab_size()):
+        piece = tokenizer.id_to_token(token)
+        print(piece_bytes(piece, byte_level, table).hex())
+
+
 def main():
-    direction, model, path = sys.argv[1:]
+    direction, model = sys.argv[1:3]
     tokenizer = load_tokenizer(model)
+    if direction == "pieces":
+        print_pieces(tokenizer)
+        return
+    path = sys.argv[3]
     try:
         with open(path, encoding="utf-8", newline="") as file:
             text = file.read()

@@ -34,11 +34,32 @@ struct StreamShape {
   HeadShape model_heads{};
 
   [[nodiscard]] std::int64_t query_heads() const { return kv_heads * queries_per_kv_head; }
+  /// Where its query heads lie in the layer's queries, [query_heads of the layer, head_dim].
+  [[nodiscard]] std::size_t first_query() const {
+    return static_cast<std::size_t>(first_kv_head * queries_per_kv_head * head_dim);
+  }
+  [[nodiscard]] std::size_t query_elements() const {
+    return static_cast<std::size_t>(query_heads() * head_dim);
+  }
   /// The KV head, numbered within the stream, that a query head of the stream reads.
   [[nodiscard]] std::int64_t kv_head_of(std::int64_t query_head) const {
     return query_head / queries_per_kv_head;
   }
 };
+
+/// The first token that the query at `position` sees in a layer whose queries see the latest
+/// `sliding_window` tokens, their own included; 0 = all. The one place that says what a window
+/// hides: nothing before it is selected, read, held or attended to.
+[[nodiscard]] constexpr Token first_visible(std::int64_t position, std::int64_t sliding_window) {
+  if (sliding_window <= 0 || position < sliding_window) return 0;
+  return static_cast<Token>(position + 1 - sliding_window);
+}
+
+/// How many of a sequence's latest `tokens` its newest query sees.
+[[nodiscard]] constexpr std::int64_t visible_tokens(std::int64_t tokens,
+                                                    std::int64_t sliding_window) {
+  return sliding_window > 0 && sliding_window < tokens ? sliding_window : tokens;
+}
 
 /// What a stream holds: keys and values, [kv_heads, tokens so far, head_dim]. Later tokens are the
 /// future and are not in the view.

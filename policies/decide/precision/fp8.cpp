@@ -1,4 +1,8 @@
+#include <algorithm>
+#include <vector>
+
 #include "policies/decide/precision/support/decoded_store.hpp"
+#include "policies/decide/precision/support/entry_bytes.hpp"
 #include "policies/kernels/quantise.hpp"
 
 namespace kvreplay {
@@ -7,13 +11,15 @@ namespace {
 /// Key and value rows in FP8 E4M3, each with its own scale or with none.
 class Fp8 final : public Precision {
  public:
-  Fp8(bool scaled, const Context& context) : scaled_(scaled), store_(context) {}
+  Fp8(bool scaled, const Context& context)
+      : scaled_(scaled), shape_(context.shape), leave_(context.entries_leave), store_(context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     return {{"fp8", 8, scaled_ ? 64.0 : 0.0}};
   }
 
   void add_tokens(const Entries& exact, Token begin, Token end, EventSink&) override {
+    if (leave_) return;
     store_.put(exact, begin, end);
     for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
       for (Token token = begin; token < end; ++token) {
@@ -25,13 +31,48 @@ class Fp8 final : public Precision {
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
 
+  [[nodiscard]] bool has_codec() const override { return true; }
+  void encode(const Entries& exact, Token token, std::int32_t,
+              std::span<std::byte> to) const override {
+    EntryWriter writer(to);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(shape_.head_dim));
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      for (const Half* row : {exact.keys.row(head, token), exact.values.row(head, token)}) {
+        const float scale = scale_of(row);
+        if (scaled_) writer.put(&scale, sizeof scale);
+        std::transform(row, row + shape_.head_dim, codes.begin(),
+                       [&](Half element) { return kernels::to_fp8(to_float(element) / scale); });
+        writer.put(codes.data(), codes.size());
+      }
+    }
+  }
+  void decode(std::span<const std::byte> from, Token, std::int32_t, Half* keys, Half* values,
+              std::int64_t head_stride) const override {
+    EntryReader reader(from);
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(shape_.head_dim));
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      for (Half* row : {keys + head * head_stride, values + head * head_stride}) {
+        float scale = 1.0F;
+        if (scaled_) reader.take(&scale, sizeof scale);
+        reader.take(codes.data(), codes.size());
+        std::transform(codes.begin(), codes.end(), row, [&](std::uint8_t code) {
+          return to_half(kernels::fp8_to_float(code) * scale);
+        });
+      }
+    }
+  }
+
  private:
+  [[nodiscard]] float scale_of(const Half* row) const {
+    return scaled_ ? kernels::fp8_scale(row, shape_.head_dim) : 1.0F;
+  }
   void round_trip(Half* row) const {
-    const float scale = scaled_ ? kernels::fp8_scale(row, store_.dim()) : 1.0f;
-    kernels::fp8_round_trip(row, store_.dim(), scale, row);
+    kernels::fp8_round_trip(row, shape_.head_dim, scale_of(row), row);
   }
 
   bool scaled_;
+  StreamShape shape_;
+  bool leave_;
   DecodedStore store_;
 };
 

@@ -7,6 +7,7 @@
 #include "policies/decide/directions.hpp"
 #include "policies/decide/kept_columns.hpp"
 #include "policies/decide/precision/support/decoded_store.hpp"
+#include "policies/decide/precision/support/entry_bytes.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
@@ -27,7 +28,11 @@ struct LowRankSettings {
 class LowRankKeys final : public Precision {
  public:
   LowRankKeys(LowRankSettings settings, const Context& context)
-      : settings_(std::move(settings)), shape_(context.shape), store_(context) {}
+      : settings_(std::move(settings)),
+        shape_(context.shape),
+        sliding_window_(context.sliding_window),
+        leave_(context.entries_leave),
+        store_(context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     // 16 bits per element of the value alone are 8 per element of key and value.
@@ -35,7 +40,8 @@ class LowRankKeys final : public Precision {
   }
 
   void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
-    store_.put(exact, begin, end);
+    if (!leave_) store_.put(exact, begin, end);
+    visible_ = first_visible(end, sliding_window_);
     if (begin == 0) return;  // the prompt is handled in after_prompt
     for (Token token = begin; token < end; ++token) reencode({&token, 1}, events);
   }
@@ -54,29 +60,61 @@ class LowRankKeys final : public Precision {
 
     Directions directions(width);
     std::vector<float> flat(static_cast<std::size_t>(width));
-    for (Token token = 0; token < keys.tokens; ++token) {
+    for (Token token = visible_; token < keys.tokens; ++token) {
       load(keys, token, flat);
       directions.add(flat);
     }
-    const std::vector<float> basis = directions.leading(rank_);
+    basis_ = directions.leading(rank_);
+    if (leave_) factors_.resize(static_cast<std::size_t>(keys.tokens * rank_));
+    std::vector<float> factors(static_cast<std::size_t>(rank_));
     std::vector<Token> whole;
-    for (Token token = 0; token < keys.tokens; ++token) {
+    for (Token token = visible_; token < keys.tokens; ++token) {
       if (groups.where(token) == Groups::Where::kGrouped) {
         load(keys, token, flat);
-        rebuild(flat, basis, token);
+        kernels::score(flat.data(), 1, basis_.data(), rank_, width, factors.data(), rank_);
+        if (leave_) {
+          std::copy(factors.begin(), factors.end(), factors_.begin() + token * rank_);
+        } else {
+          rebuild(factors.data(), token, store_.key(0, token), store_.head_stride());
+        }
       } else {
         whole.push_back(token);
       }
     }
     reencode(whole, events);
-    // This stream's share of the factors: [tokens, rank] of all heads, [rank, head_dim] of its own.
-    const std::int64_t per_column =
-        2 * (keys.tokens * shape_.kv_heads / keys.heads + shape_.kv_heads * shape_.head_dim);
-    held_bytes_ = std::llround(static_cast<double>(per_column * rank_) * kept.cost_per_column);
+    cost_per_column_ = kept.cost_per_column;
+    prompt_tokens_ = keys.tokens;
+    layer_heads_ = keys.heads;
   }
 
-  [[nodiscard]] std::int64_t held_bytes() const override { return held_bytes_; }
+  /// This stream's share of the factors: [tokens, rank] of all heads, of the prompt's tokens that
+  /// are still visible, and [rank, head_dim] of its own.
+  [[nodiscard]] std::int64_t held_bytes() const override {
+    const std::int64_t tokens = std::max<std::int64_t>(0, prompt_tokens_ - visible_);
+    const std::int64_t per_column =
+        2 * (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
+    return std::llround(static_cast<double>(per_column * rank_) * cost_per_column_);
+  }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
+
+  [[nodiscard]] bool has_codec() const override { return true; }
+  void encode(const Entries& exact, Token token, std::int32_t format,
+              std::span<std::byte> to) const override {
+    EntryWriter writer(to);
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      writer.put_row(exact.values.row(head, token), shape_.head_dim);
+      if (format == kWhole) writer.put_row(exact.keys.row(head, token), shape_.head_dim);
+    }
+  }
+  void decode(std::span<const std::byte> from, Token token, std::int32_t format, Half* keys,
+              Half* values, std::int64_t head_stride) const override {
+    EntryReader reader(from);
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      reader.take_row(values + head * head_stride, shape_.head_dim);
+      if (format == kWhole) reader.take_row(keys + head * head_stride, shape_.head_dim);
+    }
+    if (format != kWhole) rebuild(factors_.data() + token * rank_, token, keys, head_stride);
+  }
 
  private:
   static void reencode(std::span<const Token> tokens, EventSink& events) {
@@ -94,31 +132,35 @@ class LowRankKeys final : public Precision {
     }
   }
 
-  /// Projects the keys of all heads onto the basis, and stores the reconstructed keys of this
-  /// stream's heads.
-  void rebuild(std::span<const float> flat, const std::vector<float>& basis, Token token) {
-    const std::int64_t width = std::ssize(flat);
-    std::vector<float> factors(static_cast<std::size_t>(rank_));
-    kernels::score(flat.data(), 1, basis.data(), rank_, width, factors.data(), rank_);
+  /// The keys of this stream's heads from a token's factors, [rank].
+  void rebuild(const float* factors, Token token, Half* keys, std::int64_t head_stride) const {
+    const std::int64_t width = std::ssize(basis_) / rank_;
     std::vector<float> key(static_cast<std::size_t>(shape_.head_dim));
     for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
       std::fill(key.begin(), key.end(), 0.0F);
       const std::int64_t first = (shape_.first_kv_head + head) * shape_.head_dim;
       for (std::int64_t r = 0; r < rank_; ++r) {
-        const float factor = factors[static_cast<std::size_t>(r)];
-        const float* const row = basis.data() + r * width + first;
+        const float factor = factors[r];
+        const float* const row = basis_.data() + r * width + first;
         for (std::size_t i = 0; i < key.size(); ++i) key[i] += factor * row[i];
       }
       if (settings_.rope) settings_.rope->rotate(key, token);
-      kernels::to_half(key.data(), store_.key(head, token), shape_.head_dim);
+      kernels::to_half(key.data(), keys + head * head_stride, shape_.head_dim);
     }
   }
 
   LowRankSettings settings_;
   StreamShape shape_;
+  std::int64_t sliding_window_;
+  bool leave_;
+  Token visible_ = 0;  // earlier tokens have left the sliding window
   DecodedStore store_;
   std::int64_t rank_ = 0;
-  std::int64_t held_bytes_ = 0;
+  double cost_per_column_ = 1;  // KeptColumns
+  std::vector<float> basis_;    // [rank, width]
+  std::vector<float> factors_;  // [prompt tokens, rank] where entries leave memory
+  std::int64_t prompt_tokens_ = 0;
+  std::int64_t layer_heads_ = 1;
 };
 
 const Registered<Precision> kLowRankKeys({

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +31,10 @@ class Precision {
     std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond
     const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
     std::optional<RotaryEmbedding> rope{};         ///< of the keys; none where it is not known
+    std::int64_t sliding_window = 0;               ///< as in LayerShape
+    /// Entries leave memory in encode()'s form and come back by decode(): the part keeps none of
+    /// them, and nobody calls decoded().
+    bool entries_leave = false;
   };
 
   virtual ~Precision() = default;
@@ -50,6 +57,20 @@ class Precision {
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that
   /// have not been taken yet (the step's own) are exact. Valid until the next call of any method.
   [[nodiscard]] virtual Entries decoded(const Entries& exact) = 0;
+
+  /// Whether encode() and decode() are there, so that entries can leave memory.
+  [[nodiscard]] virtual bool has_codec() const { return false; }
+  /// The token's entry as `format` stores it, in exactly the format's bytes.
+  virtual void encode(const Entries& /*exact*/, Token /*token*/, std::int32_t /*format*/,
+                      std::span<std::byte> /*to*/) const {
+    throw std::logic_error("a precision that stores nothing outside memory");
+  }
+  /// What decoded() shows of the same token, to rows [kv_heads, head_dim] with `head_stride`
+  /// elements from one head to the next.
+  virtual void decode(std::span<const std::byte> /*from*/, Token /*token*/, std::int32_t /*format*/,
+                      Half* /*keys*/, Half* /*values*/, std::int64_t /*head_stride*/) const {
+    throw std::logic_error("a precision that stores nothing outside memory");
+  }
 };
 
 }  // namespace kvreplay

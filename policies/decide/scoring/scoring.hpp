@@ -54,7 +54,8 @@ class Scoring {
     StreamShape shape;
     const AdapterSource* adapters = nullptr;  ///< null where none are available
     std::uint64_t seed = 0;
-    std::int64_t sink_tokens = 0;  ///< first tokens, which are never in groups
+    std::int64_t sink_tokens = 0;     ///< first tokens, which are never in groups
+    std::int64_t sliding_window = 0;  ///< as in LayerShape
   };
 
   virtual ~Scoring() = default;
@@ -67,6 +68,8 @@ class Scoring {
   virtual void notify_event(const GroupEvent& event, const Groups& groups,
                             const Entries& entries) = 0;
 
+  /// Whether score() reads the keys of all tokens, which must then stay in memory.
+  [[nodiscard]] virtual bool reads_all_keys() const { return false; }
   /// Scores every group for the queries of one position, [query heads of the stream, head_dim].
   /// The view is valid until the next call.
   [[nodiscard]] virtual Scores score(QueryRows queries, const Groups& groups,

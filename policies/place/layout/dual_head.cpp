@@ -101,6 +101,21 @@ class DualHead final : public Layout {
     }
   }
 
+  void locate_entries(std::int32_t s, GroupId group, const StoredStream& stored,
+                      std::vector<EntryPiece>& pieces) const override {
+    const Stream& stream = streams_[static_cast<std::size_t>(s)];
+    const Slot slot = stream.slots[static_cast<std::size_t>(group)];
+    const Pool& pool = stream.pools[slot.pool];
+    std::uint64_t at = 0;
+    for (const Token token : pool.ends[slot.end].order) {
+      const auto bytes = static_cast<std::uint64_t>(stored.entry_bytes(token));
+      if (stored.groups().group_of(token) == group) {
+        pieces.push_back({token, 0, pool.range_of(slot.end, at, at + bytes)});
+      }
+      at += bytes;
+    }
+  }
+
   std::uint64_t region_bytes() const override {
     return buffers_.whole_pages(space_.region_bytes());
   }

@@ -23,6 +23,12 @@ struct LayoutTraffic {
 /// "merge_reads", which every layout has: whether the ranges that a step reads become one read
 /// where they touch. It says what the system's I/O does, and changes no place.
 [[nodiscard]] Parameter merge_reads_parameter();
+/// A part of an entry's bytes, from `begin` on, and where it lies.
+struct EntryPiece {
+  Token token = 0;
+  std::uint64_t begin = 0;
+  Extent extent;
+};
 
 /// Role: where a group lies on flash. One layout places the streams of one layer of one sequence in
 /// a region of its own that begins at offset 0. Ranges of different live groups never overlap.
@@ -51,7 +57,12 @@ class Layout {
   /// group_bytes in sum.
   virtual void locate(std::int32_t stream, GroupId group, const StoredStream& stored,
                       std::vector<Extent>& extents) const = 0;
-  /// The region's size so far. No extent reaches beyond it.
+  /// The same range by range as the members' entries lie in them, each entry whole, in one piece or
+  /// several. As it is here, it takes locate()'s ranges for the members' in their order, back to
+  /// back.
+  virtual void locate_entries(std::int32_t stream, GroupId group, const StoredStream& stored,
+                              std::vector<EntryPiece>& pieces) const;
+  /// The region's size so far: no extent reaches beyond.
   [[nodiscard]] virtual std::uint64_t region_bytes() const = 0;
   /// Bytes of memory that hold entries waiting to be written.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }

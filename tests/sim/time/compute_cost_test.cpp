@@ -4,15 +4,16 @@
 
 #include "base/build_info.hpp"
 #include "tests/sim/sim_specs.hpp"
+#include "tests/support/user_error.hpp"
 
 namespace kvreplay {
 namespace {
 
 TEST(Model, CountsItsWeights) {
   const ModelSpec model = tiny_model();
-  EXPECT_EQ(model.qkv_weights(), 64 * (96 + 32 + 32));
-  EXPECT_EQ(model.output_weights(), 96 * 64);
-  EXPECT_EQ(model.ffn_weights(), 3 * 64 * 128);
+  EXPECT_EQ(model.layer(0).query_weights + model.layer(0).key_value_weights, 64 * (96 + 32 + 32));
+  EXPECT_EQ(model.layer(0).output_weights, 96 * 64);
+  EXPECT_EQ(model.layer(0).ffn_weights, 3 * 64 * 128);
   EXPECT_EQ(model.head_weights(), 64000);
   EXPECT_EQ(model.weight_bytes(), 2 * (4 * (10240 + 6144 + 24576) + 64000));
 }
@@ -55,6 +56,63 @@ TEST(Roofline, OfALayerByHand) {
   fast.flops_s = 1e15;
   EXPECT_EQ(layer_compute(model, fast, {.batch = 3}).project_ns,
             layer_compute(model, fast, {.batch = 1}).project_ns);
+}
+
+PlatformSpec measured_platform(const std::string& kernels) {
+  return PlatformSpec::parse(ConfigNode::parse(R"({
+      "title": "tiny", "source": "test", "compute_gflop_s": 2, "compute_share": 0.5,
+      "dram_bandwidth_gb_s": 4, "dram_bandwidth_share": 0.25, "dram_bytes": 1000000000,
+      "layer_overhead_us": 10, "selection_overhead_us": 5, "kernels": )" +
+                                                   kernels + "}",
+                                               "measured.json"),
+                             "measured");
+}
+
+TEST(MeasuredKernels, TakeThePlaceOfTheRoofline) {
+  const ModelSpec model = tiny_model();
+  const PlatformSpec platform = measured_platform(
+      R"({"source": "test", "weight_bits": 16, "threads": 2,
+          "matrix_vector": [[10240, 10], [30720, 30], [64000, 100]],
+          "score": [[1000, 7], [3000, 9]]})");
+  const LayerLoad load{.batch = 1,
+                       .score_flops = 2000,
+                       .score_bytes = 900,
+                       .attended_tokens = 10,
+                       .attended_bytes = 1280};
+  const LayerCompute compute = layer_compute(model, platform, load);
+  EXPECT_EQ(compute.project_ns, 10000);
+  EXPECT_EQ(compute.score_ns, 8000);
+  // Attention is not measured: an estimate. The products are one, of 30720 weights.
+  EXPECT_EQ(compute.attend_ns, 3840 + 30000);
+  EXPECT_EQ(head_compute(model, platform, 1), 100000);
+
+  // A batch, and weights of another width, are estimates.
+  EXPECT_EQ(head_compute(model, platform, 2), head_compute(model, tiny_platform(), 2));
+  ModelSpec four_bits = model;
+  four_bits.weight_bits = 4;
+  EXPECT_EQ(head_compute(four_bits, platform, 1), head_compute(four_bits, tiny_platform(), 1));
+  EXPECT_NE(platform.resolved(), tiny_platform().resolved());
+}
+
+TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
+  const MeasuredKernel two({{.work = 10, .us = 2}, {.work = 20, .us = 3}});
+  EXPECT_EQ(two.ns(30), 4000);
+  EXPECT_EQ(two.ns(15), 2500);
+  EXPECT_EQ(two.ns(0), 1000);
+  EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 2}}).ns(5), 1000);
+  EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 9}}).ns(1), 0);
+}
+
+TEST(MeasuredKernels, BadPointsAreNamed) {
+  const auto error = [](const std::string& points) {
+    return user_error_of([&] {
+      (void)measured_platform(R"({"source": "test", "weight_bits": 16, "threads": 2, "score": )" +
+                              points + "}");
+    });
+  };
+  EXPECT_NE(error("[[10, 2], [10, 3]]").find("/kernels/score/1"), std::string::npos);
+  EXPECT_NE(error("[[10, -2]]").find("above 0"), std::string::npos);
+  EXPECT_NE(error("[7]").find("[work, us]"), std::string::npos);
 }
 
 }  // namespace

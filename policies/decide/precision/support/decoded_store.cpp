@@ -6,7 +6,7 @@
 namespace kvreplay {
 
 DecodedStore::DecodedStore(const Precision::Context& context)
-    : shape_(context.shape), max_tokens_(context.max_tokens) {
+    : shape_(context.shape), max_tokens_(context.entries_leave ? 0 : context.max_tokens) {
   const auto elements = static_cast<std::size_t>(shape_.kv_heads * max_tokens_ * shape_.head_dim);
   keys_.resize(elements);
   values_.resize(elements);

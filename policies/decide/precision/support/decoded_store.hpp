@@ -25,6 +25,7 @@ class DecodedStore {
   }
   /// Elements from one token's row to the next.
   [[nodiscard]] std::int64_t dim() const { return shape_.head_dim; }
+  [[nodiscard]] std::int64_t head_stride() const { return max_tokens_ * shape_.head_dim; }
   [[nodiscard]] std::int64_t kv_heads() const { return shape_.kv_heads; }
 
   /// The entries of `exact`, decoded; a step's own token is not stored yet and is exact. The view

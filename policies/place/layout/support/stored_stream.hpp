@@ -17,9 +17,12 @@ class StoredStream final : public EventSink {
   void on_event(const GroupEvent& event) override;
 
   [[nodiscard]] const Groups& groups() const { return groups_; }
-  [[nodiscard]] std::int64_t entry_bytes(Token token) const {
+  [[nodiscard]] std::int32_t format(Token token) const {
     const auto index = static_cast<std::size_t>(token);
-    return format_bytes_[index < format_.size() ? static_cast<std::size_t>(format_[index]) : 0];
+    return index < format_.size() ? format_[index] : 0;
+  }
+  [[nodiscard]] std::int64_t entry_bytes(Token token) const {
+    return format_bytes_[static_cast<std::size_t>(format(token))];
   }
   [[nodiscard]] std::int64_t group_bytes(GroupId group) const {
     return group_bytes_[static_cast<std::size_t>(group)];

@@ -253,5 +253,37 @@ TEST(Precision, RefusesGroupsThatDoNotFit) {
   EXPECT_THAT(error(R"({"part": "rule", "group_channels": 16})"), HasSubstr("token statistics"));
 }
 
+TEST(EveryCodec, ComesBackAsItIsDecoded) {
+  for (const char* part :
+       {R"({"part": "fp16"})", R"({"part": "fp8"})", R"({"part": "fp8", "scale": "none"})"}) {
+    SCOPED_TRACE(part);
+    const RandomLayer layer(20, 5);
+    PrecisionDriver driver(part, layer);
+    driver.prompt();
+    for (int i = 0; i < 3; ++i) driver.step();
+    const Precision& precision = driver.precision();
+    ASSERT_TRUE(precision.has_codec());
+    const Entries exact = layer.entries(driver.taken());
+    const Entries decoded = driver.decoded();
+    const std::int64_t heads = exact.keys.heads;
+    const std::int64_t dim = exact.keys.dim;
+    const std::int64_t stride = dim + 3;  // rows need not lie side by side
+    for (Token token = 0; token < driver.taken(); ++token) {
+      std::vector<std::byte> stored(
+          static_cast<std::size_t>(precision.formats().front().entry_bytes(heads, dim)));
+      precision.encode(exact, token, driver.format(token), stored);
+      std::vector<Half> keys(static_cast<std::size_t>(heads * stride));
+      std::vector<Half> values(keys.size());
+      precision.decode(stored, token, driver.format(token), keys.data(), values.data(), stride);
+      for (std::int64_t head = 0; head < heads; ++head) {
+        const auto at = keys.begin() + head * stride;
+        EXPECT_EQ(std::vector<Half>(at, at + dim), row(decoded.keys, head, token));
+        const auto value = values.begin() + head * stride;
+        EXPECT_EQ(std::vector<Half>(value, value + dim), row(decoded.values, head, token));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvreplay

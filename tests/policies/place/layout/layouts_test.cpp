@@ -215,5 +215,80 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
   }
 }
 
+/// A byte of an entry, as a device would hold it.
+struct HeldByte {
+  std::int32_t stream = -1;
+  Token token = -1;
+  std::uint64_t at = 0;
+  friend bool operator==(const HeldByte&, const HeldByte&) = default;
+};
+
+/// Writes what locate_entries() says of written ranges, and reads every live group back.
+TEST_P(EachLayout, EntriesAreWhereTheyWereWritten) {
+  Random random(12);
+  for (int trial = 0; trial < 10; ++trial) {
+    constexpr std::int32_t kStreams = 2;
+    std::vector<StoredStream> stored(kStreams, StoredStream({6, 3, 7}));
+    std::vector<StreamLog> logs;
+    for (int s = 0; s < kStreams; ++s) logs.push_back(random_stream(random, {}));
+    const std::unique_ptr<Layout> layout =
+        PartConfig<Layout>::parse(ConfigNode::parse(GetParam(), "test.json"))
+            .make({.streams = kStreams,
+                   .entry_bytes = 7,
+                   .max_tokens = 100,
+                   .window = std::vector<WindowSelections>(kStreams)});
+    std::vector<HeldByte> device(100000);
+    const auto for_bytes = [&](std::int32_t s, auto&& visit) {
+      const StoredStream& stream = stored[static_cast<std::size_t>(s)];
+      for (GroupId group = 0; group < stream.groups().count(); ++group) {
+        if (!stream.groups().live(group)) continue;
+        std::vector<EntryPiece> pieces;
+        layout->locate_entries(s, group, stream, pieces);
+        for (const EntryPiece& piece : pieces) {
+          for (std::uint64_t i = 0; i < piece.extent.bytes; ++i) {
+            visit(device.at(piece.extent.offset + i), piece.extent.offset + i,
+                  HeldByte{s, piece.token, piece.begin + i});
+          }
+        }
+      }
+    };
+    const auto write = [&](const LayoutTraffic& traffic) {
+      for (std::int32_t s = 0; s < kStreams; ++s) {
+        for_bytes(s, [&](HeldByte& held, std::uint64_t offset, const HeldByte& byte) {
+          for (const Extent& extent : traffic.writes) {
+            if (extent.offset <= offset && offset < extent.end()) held = byte;
+          }
+        });
+      }
+    };
+    for (std::int64_t segment = 0; segment <= 60; ++segment) {
+      for (std::int32_t s = 0; s < kStreams; ++s) {
+        StoredStream& stream = stored[static_cast<std::size_t>(s)];
+        logs[static_cast<std::size_t>(s)].for_events(segment, [&](const GroupEvent& event) {
+          stream.on_event(event);
+          LayoutTraffic traffic;
+          layout->notify_event(s, event, stream, traffic);
+          write(traffic);
+        });
+      }
+      for (std::int32_t s = 0; segment == 0 && s < kStreams; ++s) {
+        LayoutTraffic traffic;
+        layout->end_prompt(s, stored[static_cast<std::size_t>(s)], traffic);
+        write(traffic);
+      }
+      for (std::int32_t s = 0; s < kStreams; ++s) {
+        std::map<Token, std::int64_t> bytes;
+        for_bytes(s, [&](const HeldByte& held, std::uint64_t, const HeldByte& byte) {
+          EXPECT_EQ(held, byte) << "token " << byte.token;
+          ++bytes[byte.token];
+        });
+        const StoredStream& stream = stored[static_cast<std::size_t>(s)];
+        EXPECT_EQ(std::ssize(bytes), stream.groups().grouped_tokens());
+        for (const auto& [token, count] : bytes) EXPECT_EQ(count, stream.entry_bytes(token));
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvreplay

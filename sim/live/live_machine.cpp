@@ -1,0 +1,186 @@
+#include "sim/live/live_machine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+namespace kvreplay {
+namespace {
+
+/// Largest delay before the end of a computation is noticed while commands are under way.
+constexpr std::int64_t kNoticeNs = 20'000;
+
+}  // namespace
+
+LiveMachine::LiveMachine(LiveWork& work, LiveIo* io)
+    : work_(work), io_(io), transfers_(work.layers() * kTransferKinds) {
+  computation_.machine = this;
+  for (std::size_t i = 0; i < transfers_.size(); ++i) {
+    transfers_[i].machine = this;
+    transfers_[i].kind = static_cast<TransferKind>(i % kTransferKinds);
+    transfers_[i].layer = i / kTransferKinds;
+  }
+  processor_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+}
+
+LiveMachine::~LiveMachine() {
+  {
+    const std::lock_guard lock(mutex_);
+    abandoned_ = true;
+  }
+  changed_.notify_all();
+}
+
+void LiveMachine::run(StepTask step) {
+  step.start();
+  while (!step.done()) {
+    if (awaited_ == nullptr) throw std::logic_error("the pipeline waits for what never comes");
+    while (!awaited_->is_over()) {
+      const std::int64_t begin = monotonic_ns();
+      const bool for_transfer = awaited_ != &computation_;
+      progress();
+      if (for_transfer) exposed_ns_ += monotonic_ns() - begin;
+    }
+    awaited_ = nullptr;
+    std::exchange(waiter_, nullptr)->resume();
+  }
+  step.rethrow();
+}
+
+void LiveMachine::drain() {
+  for (Transfer& transfer : transfers_) {
+    while (!transfer.is_over()) progress();
+  }
+}
+
+bool LiveMachine::reading() const {
+  return std::any_of(transfers_.begin(), transfers_.end(), [](const Transfer& transfer) {
+    return transfer.open && transfer.kind != TransferKind::kWrites && transfer.batch.left > 0;
+  });
+}
+
+Wait LiveMachine::compute(Kernels kernels, std::size_t layer) {
+  if (!reading()) {
+    if (io_ != nullptr && io_->under_way()) {
+      io_->poll(0);
+      for (Transfer& transfer : transfers_) (void)transfer.is_over();
+    }
+    here_ = true;
+    work_.compute(kernels, layer);
+    here_ = false;
+    return Wait(computation_);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (busy_) throw std::logic_error("a pipeline computes two things at once");
+    kernels_ = kernels;
+    layer_ = layer;
+    busy_ = true;
+  }
+  changed_.notify_all();
+  return Wait(computation_);
+}
+
+void LiveMachine::start(TransferKind kind, std::size_t layer) {
+  Transfer& transfer = transfers_[layer * kTransferKinds + static_cast<std::size_t>(kind)];
+  if (!transfer.is_over()) throw std::logic_error("a transfer was started while under way");
+  transfer.open = true;
+  work_.start(kind, layer, transfer.batch);
+}
+
+Wait LiveMachine::wait(TransferKind kind, std::size_t layer) {
+  return Wait(transfers_[layer * kTransferKinds + static_cast<std::size_t>(kind)]);
+}
+
+bool LiveMachine::Transfer::is_over() {
+  while (open && batch.left == 0) {
+    open = machine->work_.go_on(kind, layer, batch);
+  }
+  return !open;
+}
+
+void LiveMachine::suspend(Waitable& what, WaitingStep& step) {
+  awaited_ = &what;
+  waiter_ = &step;
+}
+
+bool LiveMachine::idle() {
+  const std::lock_guard lock(mutex_);
+  if (busy_) return false;
+  exposed_ns_ += std::exchange(waited_ns_, 0);
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  return true;
+}
+
+void LiveMachine::progress() {
+  serve_late_read();
+  if (io_ == nullptr || !io_->under_way()) {
+    std::unique_lock lock(mutex_);
+    const auto end = std::chrono::milliseconds(50);  // a signal may have come
+    changed_.wait_for(lock, end,
+                      [&] { return !busy_ || (late_read_ != nullptr && !late_read_->started); });
+    return;
+  }
+  bool computing = false;
+  {
+    const std::lock_guard lock(mutex_);
+    computing = busy_ && late_read_ == nullptr;
+  }
+  io_->poll(computing ? monotonic_ns() + kNoticeNs : IoEngine::kForever);
+  // Of a transfer in several parts, the next one may begin.
+  for (Transfer& transfer : transfers_) {
+    if (transfer.open && transfer.kind == TransferKind::kWrites) (void)transfer.is_over();
+  }
+}
+
+void LiveMachine::serve_late_read() {
+  const std::lock_guard lock(mutex_);
+  if (late_read_ == nullptr) return;
+  if (!late_read_->started) {
+    late_read_->started = true;
+    io_->read(late_read_->commands, *late_read_->reader, late_read_->batch);
+  }
+  if (late_read_->batch.left > 0) return;
+  late_read_ = nullptr;
+  changed_.notify_all();
+}
+
+void LiveMachine::read_now(std::span<const IoCommand> commands, LiveIo::Reader& reader) {
+  if (commands.empty()) return;
+  const std::int64_t begin = monotonic_ns();
+  if (here_) {
+    LiveIo::Batch batch;
+    io_->read(commands, reader, batch);
+    io_->wait(batch);
+    exposed_ns_ += monotonic_ns() - begin;
+    return;
+  }
+  LateRead read{.commands = commands, .reader = &reader, .batch = {}};
+  std::unique_lock lock(mutex_);
+  late_read_ = &read;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return late_read_ == nullptr || abandoned_; });
+  if (late_read_ != nullptr) throw std::runtime_error("a read ended with the run");
+  waited_ns_ += monotonic_ns() - begin;
+}
+
+void LiveMachine::serve(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [this] { return busy_; })) {
+    const auto [kernels, layer] = std::pair(kernels_, layer_);
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work_.compute(kernels, layer);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace kvreplay

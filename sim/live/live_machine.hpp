@@ -1,0 +1,114 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "sim/live/live_io.hpp"
+#include "sim/time/machine/machine.hpp"
+
+namespace kvreplay {
+
+/// What a live machine computes and transfers at the step that is under way.
+class LiveWork {
+ public:
+  [[nodiscard]] virtual std::size_t layers() const = 0;
+  /// Perhaps on another thread than the rest, while transfers of other layers go on.
+  virtual void compute(Kernels kernels, std::size_t layer) = 0;
+
+  // The others are called between two computations or during those of other layers.
+
+  virtual void start(TransferKind kind, std::size_t layer, LiveIo::Batch& batch) = 0;
+  /// All that was started has completed; starts what comes next, or returns false.
+  [[nodiscard]] virtual bool go_on(TransferKind kind, std::size_t layer, LiveIo::Batch& batch) = 0;
+
+ protected:
+  ~LiveWork() = default;
+};
+
+/// A machine in real time: commands go to a real target from the thread that runs the steps. While
+/// reads are under way, kernels run on a thread of their own; otherwise on the same one, because
+/// another one would begin each of them late. A failed command is a UserError of run(), an
+/// exception of a kernel likewise; then the machine can only be destroyed.
+class LiveMachine final : public Machine {
+ public:
+  /// `work` and `io` outlive the machine; no `io`: nothing is transferred.
+  LiveMachine(LiveWork& work, LiveIo* io);
+  ~LiveMachine() override;
+  LiveMachine(const LiveMachine&) = delete;
+  LiveMachine& operator=(const LiveMachine&) = delete;
+
+  /// One step, to its end.
+  void run(StepTask step);
+  /// Until all transfers are over.
+  void drain();
+
+  [[nodiscard]] std::size_t layers() const override { return work_.layers(); }
+  Wait compute(Kernels kernels, std::size_t layer) override;
+  void start(TransferKind kind, std::size_t layer) override;
+  Wait wait(TransferKind kind, std::size_t layer) override;
+
+  /// From a kernel: reads, and waits for it. The wait is no computation.
+  void read_now(std::span<const IoCommand> commands, LiveIo::Reader& reader);
+
+  /// Time since the machine was made in which it waited for transfers and computed nothing.
+  [[nodiscard]] std::int64_t exposed_ns() const { return exposed_ns_; }
+
+ private:
+  struct Computation final : Waitable {
+    [[nodiscard]] bool is_over() override { return machine->idle(); }
+    void resume_when_over(WaitingStep& step) override { machine->suspend(*this, step); }
+    LiveMachine* machine = nullptr;
+  };
+  struct Transfer final : Waitable {
+    [[nodiscard]] bool is_over() override;
+    void resume_when_over(WaitingStep& step) override { machine->suspend(*this, step); }
+
+    LiveMachine* machine = nullptr;
+    TransferKind kind = TransferKind::kReads;
+    std::size_t layer = 0;
+    LiveIo::Batch batch;
+    bool open = false;
+  };
+  struct LateRead {
+    std::span<const IoCommand> commands;
+    LiveIo::Reader* reader = nullptr;
+    LiveIo::Batch batch;
+    bool started = false;
+  };
+
+  void suspend(Waitable& what, WaitingStep& step);
+  [[nodiscard]] bool idle();
+  /// Takes completions, and sleeps until something can have changed.
+  void progress();
+  void serve_late_read();
+  [[nodiscard]] bool reading() const;
+  void serve(const std::stop_token& stop);
+
+  LiveWork& work_;
+  LiveIo* io_;
+  Computation computation_;
+  std::vector<Transfer> transfers_;  // by layer, then kind
+  Waitable* awaited_ = nullptr;
+  WaitingStep* waiter_ = nullptr;
+  bool here_ = false;  // a kernel runs on the steps' thread
+  std::int64_t exposed_ns_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool busy_ = false;  // guarded, as those below
+  Kernels kernels_{};
+  std::size_t layer_ = 0;
+  LateRead* late_read_ = nullptr;
+  bool abandoned_ = false;  // a late read will never end
+  std::exception_ptr failure_;
+  std::int64_t waited_ns_ = 0;  // of kernels, for late reads
+  std::jthread processor_;      // last: it uses the others
+};
+
+}  // namespace kvreplay

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "devices/real/block_target.hpp"
+#include "sim/live/live_io.hpp"
+#include "sim/models/model_file.hpp"
+#include "sim/models/model_text.hpp"
+#include "sim/models/next_token.hpp"
+#include "sim/replay/replay_result.hpp"
+#include "sim/replay/system.hpp"
+
+namespace kvreplay {
+
+struct LiveOptions {
+  ModelText text{};  ///< prompt_tokens + steps ids that are followed, or a prompt to continue
+  std::int64_t prompt_tokens = 1024;
+  std::int64_t steps = 128;
+  /// The steps' tokens are drawn by the model; none: those of the text are followed.
+  std::optional<SamplingOptions> sampling = std::nullopt;
+  std::int64_t query_window = 64;  ///< last queries of the prompt that policies may look at
+  const AdapterSource* adapters = nullptr;
+  std::uint64_t seed = 1;
+  int threads = 1;
+  bool check = false;    ///< keeps a copy of every stored entry, and compares what is read
+  std::string record{};  ///< the trace to write; queries are then used as it holds them
+  std::string created_utc{};
+  const std::atomic<bool>* stop = nullptr;  ///< ends the run after the step under way
+  /// Called for each token that the model says or the text has, the first after the prompt.
+  std::function<void(std::int32_t id)> on_token{};
+};
+
+/// Peaks of the process's own count, in bytes.
+struct LiveMemory {
+  std::int64_t entries_bytes = 0;  ///< stored entries in memory, and blocks that wait to be written
+  std::int64_t in_memory_layers_bytes = 0;  ///< layers without a part on the target
+  std::int64_t decoded_bytes = 0;           ///< rows of the layer that computes
+  std::int64_t io_bytes = 0;                ///< buffers that requests land in
+};
+
+struct LiveResult {
+  std::vector<std::int32_t> ids;        ///< the prompt's, and the steps'
+  std::vector<float> log_probability;   ///< of the token after each step; 0 at the last
+  std::vector<std::int32_t> likeliest;  ///< after each step
+  std::vector<StepTiming> steps;
+  double prompt_s = 0;          ///< prefill, grouping, and its writes as far as they are waited for
+  double first_token_s = 0;     ///< until the first token after the prompt is known
+  std::int64_t base_reads = 0;  ///< blocks read because a write covers only a part of them
+  std::int64_t checked_entries = 0;
+  LiveMemory memory;
+  AccessLog log;
+  IoPlan plan;  ///< what stage 2 makes of the log
+  bool interrupted = false;
+};
+
+/// Bytes of a target that the run takes at most, by estimate: entries with room to grow.
+[[nodiscard]] std::uint64_t live_target_bytes(const Model& model, const SystemSpec& system,
+                                              std::int64_t tokens, const DeviceLimits& limits);
+
+/// Runs the model with the system's pipeline, policy, cache and layout, its entries on a target
+/// that is open for writing. It is called on the thread that may do I/O: it makes its own engine.
+/// UserErrors: a system that live cannot run, a target too small, a failed request, a wrong entry.
+[[nodiscard]] LiveResult run_live(const Model& model, const SystemSpec& system,
+                                  const BlockTarget* target, const LiveIo::Options& io,
+                                  const LiveOptions& options);
+
+/// The shape of a model file, with the bits of its weights.
+[[nodiscard]] ModelSpec model_spec_of(const Model& model);
+
+/// The run as a row of results.csv, with what stage 2 knows of it.
+[[nodiscard]] CellResult live_cell(const Model& model, const SystemSpec& system,
+                                   const std::string& device, const LiveOptions& options,
+                                   const LiveResult& result);
+
+/// The system with its index seeing entries as they are stored, which is all that live has.
+[[nodiscard]] SystemSpec as_live_runs_it(SystemSpec system);
+
+}  // namespace kvreplay

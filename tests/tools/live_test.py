@@ -1,0 +1,190 @@
+"""`kvreplay live` on a small random model: what it writes, what interrupts it, mistakes; `compare`."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import numpy as np
+
+import tiny_model
+from program import PROGRAM, SOURCE, ProgramTest, tree
+
+PROMPT, STEPS = 120, 16
+WHOLE = ("--set", "warm_up_steps=0", "--set", "timed_steps=0")
+
+
+def read_csv(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def tiny_shape(model):
+    """What the model file says of its shape, as a config has it."""
+    with open(model, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    architecture = json.loads(header["__metadata__"]["architecture"])
+    return {name: architecture[name] for name in ("layers", "hidden_size", "query_heads", "kv_heads",
+                                                  "head_dim", "ffn_size", "vocabulary")}
+
+
+class Live(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
+                                  num_hidden_layers=4, max_position_embeddings=4096)
+        cls.model = cls.folder / "tiny.kvmodel"
+        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
+                       check=True, stderr=subprocess.DEVNULL)
+        ids = np.random.default_rng(1).integers(0, 101, 3500)
+        (cls.folder / "ids.txt").write_text(" ".join(map(str, ids)))
+        cls.live = ("live", "--model", cls.model, "--token-ids", "ids.txt", "--prompt", PROMPT)
+        cls.quest = (*cls.live, "--system", "quest", "--budget", 32, "--target", "target", "--create",
+                     "32MiB")
+
+    def test_writes_what_a_replay_writes(self):
+        text = self.succeed(*self.quest, "--steps", STEPS, "--check", "--record", "own.kvtrace.h5",
+                            "--out", "quest")
+        self.assertIn("first token:", text)
+        self.assertFalse((self.folder / "target").exists())
+        row, = read_csv(self.folder / "quest/results.csv")
+        self.assertEqual(int(row["steps"]), STEPS)
+        self.assertGreater(float(row["read_bytes_per_step"]), 0)
+        self.assertAlmostEqual(float(row["compute_ms"]) + float(row["exposed_io_ms"]),
+                               float(row["latency_ms"]), places=5)
+        self.assertEqual(row["recall"], "")
+        manifest = json.loads((self.folder / "quest/manifest.json").read_text())
+        self.assertGreater(manifest["checked_entries"], 0)
+        self.assertEqual(len(read_csv(self.folder / "quest/steps.csv")), STEPS)
+        # The replay of its trace has the same columns, and the same hits.
+        self.succeed("run", "first", "--set", "trace=own.kvtrace.h5", "--set", "system=quest", "--set",
+                     "device=ufs40", "--set", "system.selection.budget_tokens=32", "--set",
+                     "model=smollm2-135m", *WHOLE, "--format", "none", "--out", "replayed")
+        replayed, = read_csv(self.folder / "replayed/results.csv")
+        self.assertEqual(list(replayed), list(row))
+        self.assertAlmostEqual(float(replayed["hit_rate"]), float(row["hit_rate"]), places=9)
+
+        said = self.succeed("compare", "quest", "replayed", "--csv", "differences.csv")
+        self.assertIn("hit_rate", said)
+        differences = {d["column"]: d for d in read_csv(self.folder / "differences.csv")}
+        self.assertAlmostEqual(float(differences["hit_rate"]["difference"]), 0, places=9)
+
+    def test_compare_lists_what_only_one_has(self):
+        for out, systems in (("two", "quest,in_memory"), ("one", "quest")):
+            self.succeed("run", "first", "--set", f"trace={self.small_trace()}", "--set",
+                         f"system={systems}", "--set", "device=ufs40", *WHOLE, "--format", "none",
+                         "--out", out)
+        said = self.succeed("compare", "two", "one", "--columns", "latency_ms")
+        self.assertIn("only in two: in_memory", said)
+        self.assertIn("+0.0 %", said)
+        self.refuses(["compare", "two", "nowhere"], ["nowhere", "allowed"])
+        self.refuses(["compare", "two", "one", "--columns", "latenzy_ms"], ["latenzy_ms", "latency_ms"])
+
+    def small_trace(self):
+        if not (self.folder / "small.kvtrace.h5").exists():
+            self.cut_trace("small.kvtrace.h5", 128, 4)
+        return self.folder / "small.kvtrace.h5"
+
+    def start(self, *arguments):
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], cwd=self.folder,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_target(self, process):
+        """The file has no name once it is made, but the process has it open."""
+        for _ in range(600):
+            links = [os.readlink(link) for link in self.links(process)]
+            if any("target (deleted)" in link for link in links):
+                return
+            time.sleep(0.05)
+        self.fail("no target was made")
+
+    def links(self, process):
+        folder = f"/proc/{process.pid}/fd"
+        return [f"{folder}/{name}" for name in os.listdir(folder)] if os.path.isdir(folder) else []
+
+    def test_an_interrupt_keeps_the_steps_so_far(self):
+        process = self.start(*self.quest, "--steps", 3000, "--out", "stopped")
+        self.wait_for_target(process)
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, -signal.SIGINT, said)
+        if "interrupted while the prompt" in said:
+            self.skipTest("the machine is too slow to reach a step in two seconds")
+        steps = read_csv(self.folder / "stopped/steps.csv")
+        self.assertTrue(json.loads((self.folder / "stopped/manifest.json").read_text())["interrupted"])
+        self.assertGreater(len(steps), 0)
+        self.assertLess(len(steps), 3000)
+
+    def test_it_survives_a_pause_and_leaves_nothing_when_killed(self):
+        before = set(tree(self.folder))
+        process = self.start(*self.quest, "--steps", 3000, "--out", "killed")
+        self.wait_for_target(process)
+        for stop in (signal.SIGSTOP, signal.SIGCONT):
+            process.send_signal(stop)
+            time.sleep(0.3)
+        self.assertIsNone(process.poll())
+        process.kill()
+        process.communicate(timeout=60)
+        self.assertEqual(set(tree(self.folder)), before)
+
+    def test_mistakes(self):
+        quest = (*self.live, "--system", "quest", "--steps", STEPS)
+        self.refuses(quest, ["--target", "--create"])
+        self.refuses([*quest, "--target", "ids.txt"], ["ids.txt", "--allow-destructive"])
+        self.refuses([*quest, "--target", "ids.txt", "--create", "16MiB"], ["ids.txt"])
+        self.refuses([*self.live, "--system", "questt"], ["questt", "quest"])
+        self.refuses([*self.live, "--system", "kvswap", "--target", "t", "--create", "16MiB"],
+                     ["--adapters", "joint_lowrank"])
+        self.refuses([*self.live, "--system", "in_memory", "--steps", 5000], ["5000", "tokens"])
+
+    def test_in_memory_needs_no_target(self):
+        self.succeed(*self.live, "--system", "in_memory", "--steps", 4, "--generate", "--out", "memory")
+        row, = read_csv(self.folder / "memory/results.csv")
+        self.assertEqual(float(row["read_bytes_per_step"]), 0)
+
+    def test_a_measured_platform_is_read_and_explained(self):
+        self.succeed("platform", "probe", "--model", self.model, "--threads", 1, "--seconds", 0.01,
+                     "--out", "mine.json")
+        said = self.succeed("explain", "./mine.json")
+        self.assertIn("attention: measured at 5 points", said)
+        self.assertIn("estimates, by the roofline", said)
+        self.assertIn("none is measured", self.succeed("explain", "orin_agx"))
+        said = self.succeed(
+            "run", "first", "--set", f"trace={self.small_trace()}", "--set", "system=quest", "--set",
+            "platform=./mine.json", "--set", "device=ufs40", *WHOLE, "--out", "measured")
+        self.assertIn("mine", said)
+        manifest = json.loads((self.folder / "measured/manifest.json").read_text())
+        self.assertIn("matrix_vector", json.dumps(manifest["config"]["platform"]))
+
+
+    def test_validates(self):
+        (self.folder / "tiny.json").write_text(json.dumps({
+            "title": "tiny", "source": "test", "layers": 4, "hidden_size": 96, "query_heads": 3,
+            "kv_heads": 1, "head_dim": 32, "ffn_size": 96, "vocabulary": 101, "weight_bits": 32,
+            "tied_embeddings": True} | tiny_shape(self.model)))
+        said = self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text",
+                            "ids.txt", "--token-ids", "--target", "target", "--create", "16MiB",
+                            "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
+                            "--steps", 8, "--probe-seconds", 0.02, "--out", "validation")
+        self.assertIn("| quest | 48 |", said)
+        rows = read_csv(self.folder / "validation/errors.csv")
+        self.assertEqual([(row["system"], row["budget"]) for row in rows],
+                         [("in_memory", ""), ("quest", "32"), ("quest", "48")])
+        for row in rows:
+            self.assertAlmostEqual(
+                float(row["modelled_latency_ms"]) / float(row["measured_latency_ms"]) - 1,
+                float(row["latency_error"]), places=9)
+        self.assertTrue((self.folder / "validation/validation.png").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,94 @@
+#include <CLI/CLI.hpp>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "base/error.hpp"
+#include "base/output_file.hpp"
+#include "base/parallel.hpp"
+#include "devices/real/host.hpp"
+#include "sim/live/platform_probe.hpp"
+#include "tools/kvreplay/commands.hpp"
+#include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/model_files.hpp"
+#include "tools/kvreplay/option_values.hpp"
+
+namespace kvreplay {
+namespace {
+
+struct ProbeCommand {
+  std::string model;
+  PlatformProbeOptions options{.threads = 0};
+  std::string out;
+};
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 16> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts);
+  return text.data();
+}
+
+void probe(const ProbeCommand& command) {
+  if (std::filesystem::exists(command.out)) {
+    throw UserError({command.out, ""}, "it exists", "a new file");
+  }
+  const Model model(find_model(command.model));
+  PlatformProbeOptions options = command.options;
+  if (options.threads == 0) options.threads = processor_count();
+  options.on_point = [](const std::string& what) { std::cerr << "kvreplay: " << what << '\n'; };
+  const HostFacts host = host_facts();
+  const std::string source = "kvreplay platform probe --model " + model.name() + " --threads " +
+                             std::to_string(options.threads) + " on " + host.name + ", " +
+                             host.kernel + ", " + today();
+  const std::string json = platform_json(
+      probe_platform(model, options),
+      host.name + ": " + std::to_string(options.threads) + " threads, as measured", source);
+  // What is written can be read.
+  (void)PlatformSpec::parse(ConfigNode::parse(json, command.out),
+                            std::filesystem::path(command.out).stem().string());
+  write_text_file(command.out, json);
+  std::cerr << "kvreplay: wrote " << command.out << "; `kvreplay explain " << command.out
+            << "` shows what is measured\n";
+}
+
+}  // namespace
+
+void add_platform(CLI::App& program) {
+  CLI::App* platform =
+      program.add_subcommand("platform", "Measure this machine as a platform of the simulator");
+  platform->require_subcommand(1);
+  CLI::App* command = platform->add_subcommand(
+      "probe", "Measure the kernels that the cost model charges, and write a platform file");
+  auto options = std::make_shared<ProbeCommand>();
+  command
+      ->add_option("--model", options->model,
+                   "At whose shapes: a model of fetch-model by name, or a model file")
+      ->required()
+      ->type_name("NAME|FILE");
+  command
+      ->add_option("--threads", options->options.threads,
+                   "Threads of the products (default: as many as the machine has)")
+      ->check(in_range(1, 1024))
+      ->type_name("N");
+  command->add_option("--seconds", options->options.seconds, "Time of each point")
+      ->check(in_range(0.01, 3600.0))
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_option("--out", options->out, "The platform file to write; missing folders are made")
+      ->required()
+      ->type_name("FILE");
+  command->footer(
+      "What is not measured is an estimate by the roofline of the measured rates; `explain` tells "
+      "the two apart. Example:\n"
+      "  kvreplay platform probe --model smollm2-135m --threads 2 --out mine.json\n"
+      "  kvreplay run first --set platform=./mine.json --set model=smollm2-135m");
+  command->callback([options] { probe(*options); });
+}
+
+}  // namespace kvreplay

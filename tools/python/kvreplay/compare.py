@@ -1,0 +1,238 @@
+"""Sets two folders of results side by side: rows joined by system and settings, differences in per
+cent, a figure.
+
+A folder is that of `kvreplay run`, `sweep`, `live` or `device replay`. Rows are joined by what both
+have of trace, model, batch, system and swept settings, as far as these tell rows apart; what only one
+folder has is listed. A difference is B / A - 1.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import pandas
+
+from kvreplay import result_tables
+from kvreplay.command_line import Parser, exit_code
+from kvreplay.errors import UserError, unknown
+
+# What names a row, most telling first; other columns of text name what the folders differ in.
+KEYS = ("system", "model", "trace", "batch", "platform", "device", "projection")
+SHOWN = ("tokens_per_s", "latency_ms", "latency_p99_ms", "compute_ms", "exposed_io_ms", "hidden_io_ms",
+         "read_bytes_per_step", "read_requests_per_step", "written_bytes_per_step",
+         "write_requests_per_step", "hit_rate", "dram_kv_bytes")
+PANELS = ("latency_ms", "compute_ms", "exposed_io_ms")
+
+
+def replay_row(folder):
+    """What `device replay` measured, as a row."""
+    file = folder / "replay.json"
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        steps = pandas.read_csv(folder / "steps.csv")
+        workload = about["workload"]
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file}: {error}; allowed: the folder of a `kvreplay device replay`") from None
+    row = {"system": workload.get("system") or workload.get("source") or folder.name,
+           "device": about["target"]["path"], "steps": len(steps)}
+    latency = steps["measured_latency_ms"]
+    row["tokens_per_s"] = 1e3 / latency.mean()
+    row["latency_ms"] = latency.mean()
+    row["latency_p99_ms"] = latency.quantile(0.99, interpolation="higher")
+    for column in ("compute_ms", "exposed_io_ms"):
+        if f"measured_{column}" in steps:
+            row[column] = steps[f"measured_{column}"].mean()
+    return pandas.DataFrame([row])
+
+
+def read_run(name):
+    folder = pathlib.Path(name)
+    if not folder.is_dir():
+        raise UserError(f"{name}: is no folder; allowed: the folder of a `kvreplay run`, `sweep`, "
+                        "`live` or `device replay`")
+    if (folder / "results.csv").exists():
+        return result_tables.results(folder)
+    if (folder / "replay.json").exists():
+        return replay_row(folder)
+    raise UserError(f"{name}: has neither results.csv nor replay.json; allowed: the folder of a "
+                    "`kvreplay run`, `sweep`, `live` or `device replay`")
+
+
+def settings_of(frame):
+    """Swept keys stand between `system` and the first number."""
+    columns = list(frame.columns)
+    begin = columns.index("system") + 1
+    end = columns.index("steps") if "steps" in columns else begin
+    return columns[begin:end]
+
+
+def names(frame, columns):
+    return [" ".join("-" if pandas.isna(row[c]) else str(row[c]) for c in columns)
+            for _, row in frame.iterrows()]
+
+
+def join_columns(a, b, wanted):
+    """The fewest columns by which both folders' rows are told apart, and that have something in
+    common; `system` and settings always."""
+    if wanted:
+        for column in wanted:
+            for frame in (a, b):
+                if column not in frame:
+                    raise unknown("--by", "column", column, list(frame.columns))
+        return list(wanted)
+    columns = ["system"] + [c for c in settings_of(a) if c in settings_of(b)]
+    for column in KEYS[1:]:
+        if len(set(names(a, columns))) == len(a) and len(set(names(b, columns))) == len(b):
+            break
+        if column in a and column in b and set(a[column].map(str)) & set(b[column].map(str)):
+            columns.append(column)
+    return columns
+
+
+def check_distinct(frame, columns, name):
+    found = names(frame, columns)
+    twice = sorted({key for key in found if found.count(key) > 1})
+    if twice:
+        raise UserError(f"{name}: {len(twice)} rows cannot be told apart by {', '.join(columns)}, such "
+                        f"as {twice[0]}; allowed: --by with more columns")
+
+
+def difference(a, b):
+    if pandas.isna(a) or pandas.isna(b):
+        return math.nan
+    if a == b:
+        return 0.0
+    return math.inf if a == 0 else b / a - 1
+
+
+def percent(share):
+    if math.isnan(share):
+        return "-"
+    return "new" if math.isinf(share) else f"{share * 100:+.1f} %"
+
+
+def number(value):
+    if pandas.isna(value):
+        return "-"
+    if float(value).is_integer() and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def numeric(frame):
+    return [c for c in frame.columns if pandas.api.types.is_numeric_dtype(frame[c])]
+
+
+def compare(a, b, columns, shown):
+    """One row per joined row and column: key, column, a, b, difference."""
+    left = dict(zip(names(a, columns), a.to_dict("records"), strict=True))
+    right = dict(zip(names(b, columns), b.to_dict("records"), strict=True))
+    rows = [{"key": key, "column": column, "a": left[key][column], "b": right[key][column],
+             "difference": difference(left[key][column], right[key][column])}
+            for key in left if key in right for column in shown]
+    return (pandas.DataFrame(rows, columns=["key", "column", "a", "b", "difference"]),
+            [key for key in left if key not in right], [key for key in right if key not in left])
+
+
+def table(lines):
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(width) if i < 2 else cell.rjust(width)
+                               for i, (cell, width) in enumerate(zip(line, widths, strict=True)))
+                     .rstrip() for line in lines)
+
+
+def summary(rows, shown):
+    """Of each column, over the joined rows: the median and the greatest difference by magnitude."""
+    lines = [["column", "", "median |B/A - 1|", "greatest", "of"]]
+    for column in shown:
+        of_column = rows[rows["column"] == column]
+        finite = of_column[of_column["difference"].map(math.isfinite)]
+        if finite.empty:
+            continue
+        size = finite["difference"].abs()
+        at = size.idxmax()
+        lines.append([column, "", f"{size.median() * 100:.1f} %", percent(finite["difference"][at]),
+                      finite["key"][at]])
+    return table(lines)
+
+
+def plot(rows, names_of_runs, stem):
+    from kvreplay import plot_style  # its backend takes half a second
+    from kvreplay.plot_style import plt
+
+    panels = [c for c in PANELS if c in set(rows["column"])]
+    keys = list(dict.fromkeys(rows["key"]))
+    height = 0.22 * len(keys) + 0.9
+    figure, axes = plt.subplots(1, len(panels), figsize=(plot_style.PANEL_INCHES * len(panels), height),
+                                sharey=True, squeeze=False)
+    for axis, column in zip(axes[0], panels, strict=True):
+        of_column = rows[rows["column"] == column].set_index("key")
+        for run, offset, colour in ((0, 0.2, plot_style.COLOURS[0]), (1, -0.2, plot_style.COLOURS[1])):
+            axis.barh([i + offset for i in range(len(keys))],
+                      [of_column["ab"[run]].get(key, math.nan) for key in keys], height=0.36,
+                      color=colour, label=names_of_runs[run])
+        axis.set_title(column)
+        axis.set_yticks(range(len(keys)), keys)
+    axes[0][0].invert_yaxis()
+    axes[0][0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.12))
+    for ending in ("pdf", "png"):
+        figure.savefig(f"{stem}.{ending}")
+
+
+def parse_arguments():
+    parser = Parser(prog="kvreplay compare", description=__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("a", metavar="A", help="a folder of results")
+    parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument("--by", metavar="COLUMN,COLUMN", default="",
+                        help="columns that join rows (default: system, swept settings, and what else "
+                             "tells rows apart and both have)")
+    parser.add_argument("--columns", metavar="COLUMN,COLUMN", default="",
+                        help="numbers to compare (default: time, I/O, hit rate and memory)")
+    parser.add_argument("--csv", metavar="FILE", help="write one row per joined row and column")
+    parser.add_argument("--plot", metavar="STEM", help="draw STEM.pdf and STEM.png")
+    return parser.parse_args()
+
+
+def listed(text):
+    return [word for word in text.split(",") if word]
+
+
+def main():
+    options = parse_arguments()
+    a, b = read_run(options.a), read_run(options.b)
+    columns = join_columns(a, b, listed(options.by))
+    for frame, name in ((a, options.a), (b, options.b)):
+        check_distinct(frame, columns, name)
+    both = [c for c in numeric(a) if c in numeric(b) and c not in columns]
+    shown = listed(options.columns) or [c for c in SHOWN if c in both]
+    for column in shown:
+        if column not in both:
+            raise unknown("--columns", "column", column, both)
+    rows, only_a, only_b = compare(a, b, columns, shown)
+
+    print(f"A: {options.a}\nB: {options.b}\njoined by {', '.join(columns)}\n")
+    if rows.empty:
+        print("no row is in both")
+    else:
+        lines = [["", "column", "A", "B", "B / A - 1"]]
+        for key in dict.fromkeys(rows["key"]):
+            for i, row in enumerate(rows[rows["key"] == key].itertuples()):
+                lines.append([key if i == 0 else "", row.column, number(row.a), number(row.b),
+                              percent(row.difference)])
+        print(table(lines))
+        print(f"\n{summary(rows, shown)}")
+    for name, only in ((options.a, only_a), (options.b, only_b)):
+        for key in only:
+            print(f"only in {name}: {key}")
+    if options.csv:
+        rows.to_csv(options.csv, index=False)
+    if options.plot and not rows.empty:
+        plot(rows, (options.a, options.b), options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("kvreplay", main))

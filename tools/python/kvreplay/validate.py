@@ -1,0 +1,300 @@
+"""Sets simulated tokens beside real ones on this machine: measures the target and the processor, fits
+the device, runs each system live and simulated, and writes a report with every error.
+
+    kvreplay validate --model smollm2-135m --text story.txt --target /data/live.bin --create 1GiB \\
+        --out results/validation
+
+Each step keeps its result in the folder, and a step whose result is there is not repeated: an
+interrupted validation goes on. An error is modelled / measured - 1. Latency is set apart in
+computation and I/O (time with a request under way), so that errors cannot cancel unseen.
+"""
+
+import argparse
+import csv
+import json
+import math
+import pathlib
+import statistics
+import sys
+
+from kvreplay import calls, result_tables
+from kvreplay.command_line import Parser, exit_code, number
+from kvreplay.errors import UserError
+from kvreplay.source_tree import TOP
+
+SYSTEMS = ("in_memory", "flexgen", "quest", "clusterkv", "kvswap", "dynakv", "infinigen_star_ru",
+           "shadowkv")
+COLUMNS = ("latency_ms", "compute_ms", "io_ms", "exposed_io_ms")
+GOAL_MEDIAN = 0.10
+GOAL_GREATEST = 0.25
+
+
+def tell(text):
+    print(f"kvreplay: {text}", file=sys.stderr, flush=True)
+
+
+def call(*words):
+    calls.execute([calls.program(), *words], quiet=True)
+
+
+def system_json(name):
+    text = (TOP / "configs" / "systems" / f"{name}.json").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
+    return json.loads("\n".join(lines))
+
+
+def has_budget(system):
+    return "budget_tokens" in system.get("selection", {})
+
+
+def needs_matrices(system):
+    return system["scoring"]["part"] in ("low_rank", "pca")
+
+
+def in_memory(system):
+    return system["cache"]["part"] == "resident"
+
+
+def shape_of(options):
+    name = options.model_config or options.model
+    return str(pathlib.Path(name).resolve()) if name.endswith(".json") else name
+
+
+def weight_bits(platform):
+    """Of the model file that was probed: a config has those of the published weights."""
+    kernels = json.loads(platform.read_text(encoding="utf-8")).get("kernels", {})
+    return [f"model.weight_bits={kernels['weight_bits']:g}"] if "weight_bits" in kernels else []
+
+
+def text_words(options, file):
+    return ["--token-ids" if options.token_ids else "--text", file]
+
+
+def measure(options, out):
+    """Disk, processor and trace."""
+    device, platform = out / "device.json", out / "platform.json"
+    if options.device:
+        device = pathlib.Path(options.device)
+    elif not device.exists():
+        probe = out / "probe.json"
+        if not probe.exists():
+            tell("measuring the target")
+            call("device", "probe", options.target, "--create", options.create, "--size",
+                 "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--seconds",
+                 options.probe_seconds, "--out", probe)
+        tell("fitting the device")
+        call("device", "calibrate", probe, "--out", device)
+    if options.platform:
+        platform = pathlib.Path(options.platform)
+    elif not platform.exists():
+        tell("measuring the processor")
+        call("platform", "probe", "--model", options.model, "--threads", options.threads, "--seconds",
+             options.probe_seconds, "--out", platform)
+    trace = out / "text.kvtrace.h5"
+    if not trace.exists():
+        tell("recording the text")
+        plain = out / "plain.kvtrace.h5"
+        if not plain.exists():
+            call("record", "--model", options.model, *text_words(options, options.text), "--prompt",
+                 options.prompt, "--steps", options.steps, "--threads", options.threads, "--out", plain)
+        if options.adapter_text:
+            other = out / "other.kvtrace.h5"
+            if not other.exists():
+                call("record", "--model", options.model, *text_words(options, options.adapter_text),
+                     "--prompt", options.prompt, "--steps", 1, "--threads", options.threads, "--out",
+                     other)
+            call("adapt", other, plain, trace)
+        else:
+            plain.rename(trace)
+    return device, platform, trace
+
+
+def run_both(options, out, cell, device, platform, trace):
+    """The rows of results.csv of the live run and of the simulated one."""
+    name, budget, system = cell
+    label = name if budget is None else f"{name}-{budget}"
+    live, simulated = out / "live" / label, out / "simulated" / label
+    if not live.exists():
+        tell(f"live: {label}")
+        words = ["live", "--model", options.model, *text_words(options, options.text), "--system", name,
+                 "--prompt", options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet",
+                 "--out", live]
+        if budget is not None:
+            words += ["--budget", budget]
+        if needs_matrices(system):
+            words += ["--adapters", trace]
+        if not in_memory(system):
+            words += ["--target", options.target, "--create", options.create]
+        call(*words)
+    if not simulated.exists():
+        tell(f"simulated: {label}")
+        sets = [f"trace={trace}", f"system={name}", f"model={shape_of(options)}",
+                f"platform={platform.resolve()}", f"device={device.resolve()}", "batch=1",
+                "timed_steps=0", "warm_up_steps=0", *weight_bits(platform)]
+        if budget is not None:
+            sets.append(f"system.selection.budget_tokens={budget}")
+            if "budget_share" in system["selection"]:
+                sets.append("system.selection.budget_share=0")
+        if not in_memory(system):
+            sets.append("system.stream.index=stored")
+        experiment = out / "experiment.json"
+        experiment.write_text(json.dumps({
+            "title": "One system, as it ran live", "trace": str(trace.resolve()), "system": name,
+            "model": shape_of(options), "platform": str(platform.resolve()),
+            "device": str(device.resolve())}), encoding="utf-8")
+        call("run", experiment, *[word for value in sets for word in ("--set", value)], "--format",
+             "none", "--out", simulated)
+    return result_tables.results(live).iloc[0], result_tables.results(simulated).iloc[0]
+
+
+def numbers_of(row):
+    exposed, hidden = float(row["exposed_io_ms"]), float(row["hidden_io_ms"])
+    return {"latency_ms": float(row["latency_ms"]), "compute_ms": float(row["compute_ms"]),
+            "io_ms": exposed + hidden, "exposed_io_ms": exposed}
+
+
+def error(modelled, measured):
+    return modelled / measured - 1 if measured > 0 else math.nan
+
+
+def table(rows):
+    lines = ["| system | budget | " +
+             " | ".join(f"{c.removesuffix('_ms')} measured, ms | modelled, ms | error" for c in
+                        COLUMNS[:3]) + " |", "|---|---:|" + "---:|" * 9]
+    for row in rows:
+        cells = [row["system"], "-" if row["budget"] is None else str(row["budget"])]
+        for column in COLUMNS[:3]:
+            wrong = row["error"][column]
+            cells += [f"{row['measured'][column]:.2f}", f"{row['modelled'][column]:.2f}",
+                      "-" if math.isnan(wrong) else f"{wrong * 100:+.1f} %"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def verdicts(rows):
+    lines = []
+    for column in COLUMNS[:3]:
+        errors = {f"{row['system']} {row['budget'] or ''}".strip(): row["error"][column]
+                  for row in rows if not math.isnan(row["error"][column])}
+        if not errors:
+            continue
+        median = statistics.median(abs(e) for e in errors.values())
+        worst = max(errors, key=lambda key: abs(errors[key]))
+        beyond = [f"{key} {value * 100:+.0f} %" for key, value in errors.items()
+                  if abs(value) > GOAL_GREATEST]
+        lines.append(f"- {column.removesuffix('_ms')}: median error {median * 100:.1f} % (goal "
+                     f"{GOAL_MEDIAN * 100:.0f} %), greatest {errors[worst] * 100:+.1f} % ({worst}); beyond "
+                     f"{GOAL_GREATEST * 100:.0f} %: {', '.join(beyond) if beyond else 'none'}")
+    return "\n".join(lines)
+
+
+def plot(rows, stem):
+    from kvreplay import plot_style  # its backend takes half a second
+    from kvreplay.plot_style import plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(3 * plot_style.PANEL_INCHES, 2.6))
+    styles = plot_style.series_styles(list(dict.fromkeys(row["system"] for row in rows)))
+    for axis, column in zip(axes, COLUMNS[:3], strict=True):
+        values = [value for row in rows for value in (row["measured"][column], row["modelled"][column])
+                  if value > 0]
+        if not values:
+            continue
+        ends = (min(values) / 1.5, max(values) * 1.5)
+        axis.plot(ends, ends, color="#999999", linewidth=0.8)
+        for row in rows:
+            if row["measured"][column] > 0 and row["modelled"][column] > 0:
+                axis.plot(row["measured"][column], row["modelled"][column], linestyle="none",
+                          label=row["system"], **styles[row["system"]])
+        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms",
+                 ylabel="modelled, ms", title=column.removesuffix("_ms"))
+    handles, labels = axes[0].get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    figure.legend(once.values(), once.keys(), loc="upper center", ncols=4,
+                  bbox_to_anchor=(0.5, 0))
+    for ending in ("pdf", "png"):
+        figure.savefig(f"{stem}.{ending}")
+
+
+def parse_arguments():
+    parser = Parser(prog="kvreplay validate", description=__doc__,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="a model of fetch-model by name")
+    parser.add_argument("--model-config", metavar="NAME",
+                        help="its shape in configs/models (default: of the same name)")
+    parser.add_argument("--text", required=True, metavar="FILE", help="the text that all runs follow")
+    parser.add_argument("--token-ids", action="store_true",
+                        help="texts are token ids, separated by white space")
+    parser.add_argument("--adapter-text", metavar="FILE",
+                        help="another text, for the matrices that some systems need; without it they "
+                             "are left out")
+    parser.add_argument("--target", required=True, metavar="FILE",
+                        help="a new file on the disk that is meant; it is made for each measurement")
+    parser.add_argument("--create", default="1GiB", metavar="SIZE", help="its size (default: 1GiB)")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), metavar="NAME,NAME",
+                        help="(default: %(default)s)")
+    parser.add_argument("--budgets", default="128,256", metavar="N,N",
+                        help="token budgets of the systems that have one (default: 128,256)")
+    parser.add_argument("--prompt", type=number(int), default=1024, help="(default: 1024)")
+    parser.add_argument("--steps", type=number(int), default=64, help="(default: 64)")
+    parser.add_argument("--threads", type=number(int), default=1,
+                        help="threads of the products (default: 1)")
+    parser.add_argument("--probe-seconds", type=number(float), default=0.5,
+                        help="time of each measured point (default: 0.5)")
+    parser.add_argument("--device", metavar="FILE", help="a fitted device, in place of a measured one")
+    parser.add_argument("--platform", metavar="FILE", help="a platform, in place of a measured one")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the results")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    out = pathlib.Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in ("live", "simulated"):
+        (out / folder).mkdir(exist_ok=True)
+    try:
+        budgets = [int(word) for word in options.budgets.split(",")]
+    except ValueError:
+        raise UserError(f"--budgets: found {options.budgets}; allowed: whole numbers, N,N") from None
+    cells, left_out = [], []
+    for name in options.systems.split(","):
+        file = TOP / "configs" / "systems" / f"{name}.json"
+        if not file.exists():
+            raise UserError(f"--systems: no system {name}; allowed: a name of `kvreplay list systems`")
+        system = system_json(name)
+        if needs_matrices(system) and not options.adapter_text:
+            left_out.append(name)
+            continue
+        for budget in budgets if has_budget(system) else [None]:
+            cells.append((name, budget, system))
+    device, platform, trace = measure(options, out)
+    rows = []
+    for cell in cells:
+        live, simulated = run_both(options, out, cell, device, platform, trace)
+        measured, modelled = numbers_of(live), numbers_of(simulated)
+        rows.append({"system": cell[0], "budget": cell[1], "measured": measured, "modelled": modelled,
+                     "error": {c: error(modelled[c], measured[c]) for c in COLUMNS}})
+    with open(out / "errors.csv", "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["system", "budget",
+                         *[f"{side}_{c}" for c in COLUMNS for side in ("measured", "modelled")],
+                         *[f"{c.removesuffix('_ms')}_error" for c in COLUMNS]])
+        for row in rows:
+            writer.writerow([row["system"], "" if row["budget"] is None else row["budget"],
+                             *[row[side][c] for c in COLUMNS for side in ("measured", "modelled")],
+                             *[row["error"][c] for c in COLUMNS]])
+    heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
+               f"{options.steps} steps, {options.threads} threads, target {options.target}, device "
+               f"{device.name}, platform {platform.name}.\n")
+    parts = [heading, table(rows), verdicts(rows)]
+    if left_out:
+        parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))
+    report = "\n\n".join(parts) + "\n"
+    (out / "report.md").write_text(report, encoding="utf-8")
+    plot(rows, out / "validation")
+    print(report, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code("kvreplay", main))
