@@ -98,13 +98,12 @@ void check_log(const LayerLog& log, std::int64_t prompt, std::int64_t window,
             << what << ": held token " << token << " at " << position;
       }
       ASSERT_EQ(groups.grouped_tokens() + std::ssize(groups.buffered()), held);
-      for (const GroupId group : stream.requested_at(step)) {
+      for (const GroupId group : stream.requested.numbers(step)) {
         ASSERT_TRUE(groups.live(group)) << what << ": requested a group without tokens";
       }
       for (std::int64_t head = 0; head < stream.query_heads; ++head) {
-        const auto row = static_cast<std::size_t>(step * stream.query_heads + head);
-        for (std::int64_t i = stream.attended_begin[row]; i < stream.attended_begin[row + 1]; ++i) {
-          ASSERT_TRUE(sees(position, window, stream.attended[static_cast<std::size_t>(i)])) << what;
+        for (const Token token : stream.attended.numbers(step * stream.query_heads + head)) {
+          ASSERT_TRUE(sees(position, window, token)) << what;
         }
       }
     }
