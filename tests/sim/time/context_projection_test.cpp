@@ -106,7 +106,7 @@ TEST(ContextProjection, AShareOfTheContextStaysAShare) {
 }
 
 TEST(ContextProjection, OfManyReadsAShareIsSpreadEvenly) {
-  IoPlan recorded{"test", tiny_model().kv_shape(), kPromptTokens, kStepCount, 0, {}};
+  IoPlan recorded{"test", {tiny_model().kv_shape()}, kPromptTokens, kStepCount, 0, {}};
   recorded.share_of_context = true;
   LayerPlan& layer = recorded.layers.emplace_back();
   std::vector<Extent> reads;
