@@ -6,7 +6,7 @@
 namespace kvreplay {
 
 void to_commands(std::span<const Extent> extents, bool write, const DeviceLimits& limits,
-                 std::vector<IoCommand>& commands) {
+                 std::vector<IoCommand>& commands, bool merge) {
   const std::uint64_t block = limits.logical_block_bytes;
   const auto emit = [&](std::uint64_t begin, std::uint64_t end) {
     while (begin < end) {
@@ -25,7 +25,7 @@ void to_commands(std::span<const Extent> extents, bool write, const DeviceLimits
     if (extent.bytes == 0) continue;
     const std::uint64_t first = extent.offset / block * block;
     const std::uint64_t last = (extent.end() + block - 1) / block * block;
-    if (first > end || begin == end) {
+    if (first > end || begin == end || !merge) {
       emit(begin, end);
       begin = first;
       end = last;

@@ -88,8 +88,9 @@ std::map<std::string, Adapter> make_adapters(const TraceReader& trace, std::int6
                                              const AdaptOptions& options) {
   const TraceInfo& info = trace.info();
   const std::int64_t width = info.kv_heads * info.head_dim;
-  if (options.rank < 1 || options.rank > width) {
-    throw UserError({trace.file(), ""}, "adapt: rank is " + std::to_string(options.rank),
+  const std::int64_t rank = options.rank.value_or(std::min(kUsualRank, width));
+  if (rank < 1 || rank > width) {
+    throw UserError({trace.file(), ""}, "adapt: rank is " + std::to_string(rank),
                     "1 to " + std::to_string(width) + ", kv_heads * head_dim");
   }
   const TraceLayer layer = trace.load_layer(index);
@@ -98,11 +99,11 @@ std::map<std::string, Adapter> make_adapters(const TraceReader& trace, std::int6
                            std::int64_t tokens) {
     return Adapter{std::move(shape), std::move(values), info.text_sha256, tokens};
   };
-  return {{"joint_lowrank", adapter({width, options.rank}, joint_lowrank(layer.keys, options.rank),
-                                    layer.keys.tokens)},
-          {"head_pca", adapter(per_head, head_pca(layer.keys), layer.keys.tokens)},
-          {"head_skew", adapter(per_head, head_skew(layer.queries, info.queries_per_kv_head()),
-                                layer.queries.tokens)}};
+  return {
+      {"joint_lowrank", adapter({width, rank}, joint_lowrank(layer.keys, rank), layer.keys.tokens)},
+      {"head_pca", adapter(per_head, head_pca(layer.keys), layer.keys.tokens)},
+      {"head_skew", adapter(per_head, head_skew(layer.queries, info.queries_per_kv_head()),
+                            layer.queries.tokens)}};
 }
 
 void adapt_trace(const TraceReader& from, const TraceReader& to, const AdaptOptions& options,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,13 @@
 namespace kvreplay {
 
 struct AdaptOptions {
-  std::int64_t rank = 48;  ///< columns of joint_lowrank; a system uses the first of them
+  /// Columns of joint_lowrank, of which a system uses the first; none: kUsualRank, or all where
+  /// there are fewer.
+  std::optional<std::int64_t> rank = std::nullopt;
 };
+
+/// What a model of 1,024 key elements per token has at a compression of 8.
+inline constexpr std::int64_t kUsualRank = 128;
 
 /// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
 ///

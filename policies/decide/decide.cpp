@@ -116,9 +116,19 @@ void add(Quality& quality, const ExactStep& exact, std::span<const HeadAttention
   }
 }
 
+/// Every trace has what a token's features are computed from.
+class AnyFeatures final : public TokenFeatureSource {
+ public:
+  [[nodiscard]] const TokenFeatures& features() const override { return none_; }
+
+ private:
+  TokenFeatures none_;
+};
+
 struct DecidedLayer {
   LayerLog log;
   std::vector<EntryFormat> formats;
+  bool share_of_context = false;
 };
 
 /// Replays layers[index] through all systems in lockstep. Returns one DecidedLayer per system.
@@ -132,12 +142,14 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
   const Entries entries{data.keys, data.values};
   const std::int64_t prompt = trace.info().prompt_tokens;
   const LayerShape shape = layer_shape(trace.info(), layers[index], steps);
-  const TraceAdapters adapters(trace);
   const QueryWindow window = prompt_window(data, prompt);
 
   std::vector<LayerPolicy> policies;
   for (std::size_t i = 0; i < systems.size(); ++i) {
-    policies.emplace_back(systems[i].spec, shape,
+    const TraceAdapters adapters(trace, systems[i].name);
+    LayerShape of_system = shape;
+    of_system.model_heads = systems[i].model_heads;
+    policies.emplace_back(systems[i].spec, of_system,
                           PolicyOptions{.adapters = &adapters,
                                         .features = &features,
                                         .seed = options.seed,
@@ -171,7 +183,8 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
   std::vector<DecidedLayer> decided;
   for (std::size_t i = 0; i < policies.size(); ++i) {
     std::vector<EntryFormat> formats = policies[i].formats();
-    decided.push_back({std::move(policies[i]).finish(), std::move(formats)});
+    const bool share = policies[i].attends_to_share();
+    decided.push_back({std::move(policies[i]).finish(), std::move(formats), share});
     decided.back().log.quality = std::move(quality[i]);
   }
   return decided;
@@ -189,12 +202,15 @@ std::vector<WindowedLayer> recorded_layers(const TraceInfo& info) {
 
 void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   check(trace, std::span(&system, 1));
-  const TraceAdapters adapters(trace);
-  const TraceTokenFeatures features(trace);
+  const TraceAdapters adapters(trace, system.name);
+  const AnyFeatures features;
   const TraceInfo& info = trace.info();
   for (const WindowedLayer& layer : recorded_layers(info)) {
-    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, layer, info.decode_steps()),
-                                  {.adapters = &adapters, .features = &features}));
+    LayerShape shape = layer_shape(info, layer, info.decode_steps());
+    shape.max_tokens = 1;  // nothing will be stored
+    shape.model_heads = system.model_heads;
+    static_cast<void>(
+        LayerPolicy(system.spec, shape, {.adapters = &adapters, .features = &features}));
   }
 }
 
@@ -230,6 +246,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     log.steps = steps;
     for (std::vector<DecidedLayer>& layer : layers) {
       log.formats = std::move(layer[i].formats);
+      log.share_of_context |= layer[i].share_of_context;
       log.layers.push_back(std::move(layer[i].log));
     }
     logs.push_back(std::move(log));

@@ -37,6 +37,7 @@ struct DecideOptions {
 struct NamedDecideSpec {
   std::string name;
   DecideSpec spec;
+  HeadShape model_heads{};  ///< LayerShape::model_heads
 };
 
 /// Constructs the parts that decide() would construct for a system, at every recorded layer, and

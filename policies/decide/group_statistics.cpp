@@ -30,11 +30,6 @@ std::vector<GroupId> updated_groups(const StreamLog& log, std::int64_t step) {
   return updated;
 }
 
-bool is_requested(const StreamLog& log, std::int64_t step, GroupId group) {
-  const std::span<const GroupId> requested = log.requested_at(step);
-  return std::binary_search(requested.begin(), requested.end(), group);
-}
-
 }  // namespace
 
 Mean group_variance(const StreamLog& log, const Entries& entries) {
@@ -56,7 +51,7 @@ std::vector<Mean> selected_after_update(const StreamLog& log,
     for (const GroupId group : updated_groups(log, step)) {
       std::int64_t first = 1;  // steps until the group is next requested
       while (first <= longest && step + first < log.steps() &&
-             !is_requested(log, step + first, group)) {
+             !log.requested.contains(step + first, group)) {
         ++first;
       }
       for (std::size_t i = 0; i < within.size(); ++i) {
@@ -69,10 +64,14 @@ std::vector<Mean> selected_after_update(const StreamLog& log,
 
 Mean reused_groups(const StreamLog& log) {
   Mean mean;
-  for (std::int64_t step = 1; step < log.steps(); ++step) {
-    for (const GroupId group : log.requested_at(step)) {
-      mean.add(is_requested(log, step - 1, group) ? 1 : 0);
+  std::vector<GroupId> before;
+  for (std::int64_t step = 0; step < log.steps(); ++step) {
+    std::vector<GroupId> requested = log.requested.numbers(step);
+    for (const GroupId group : requested) {
+      if (step == 0) break;
+      mean.add(std::binary_search(before.begin(), before.end(), group) ? 1 : 0);
     }
+    before = std::move(requested);
   }
   return mean;
 }
@@ -81,13 +80,19 @@ Mean hot_groups(const StreamLog& log, double share) {
   Groups groups;
   for (std::int64_t e = 0; e < std::ssize(log.event_kind); ++e) groups.on_event(log.event(e));
   std::vector<std::int64_t> requested(static_cast<std::size_t>(groups.count()), 0);
-  for (const GroupId group : log.requested) ++requested[static_cast<std::size_t>(group)];
+  std::int64_t accesses = 0;
+  for (std::int64_t step = 0; step < log.steps(); ++step) {
+    log.requested.for_each(step, [&](GroupId group) {
+      ++requested[static_cast<std::size_t>(group)];
+      ++accesses;
+    });
+  }
   Mean hot;
   for (GroupId group = 0; group < groups.count(); ++group) {
     if (groups.live(group) || requested[static_cast<std::size_t>(group)] > 0) ++hot.count;
   }
   std::sort(requested.begin(), requested.end(), std::greater<>());
-  double left = share * static_cast<double>(std::ssize(log.requested));
+  double left = share * static_cast<double>(accesses);
   for (std::size_t i = 0; i < requested.size() && left > 0; ++i) {
     left -= static_cast<double>(requested[i]);
     hot.sum += 1;
@@ -97,17 +102,19 @@ Mean hot_groups(const StreamLog& log, double share) {
 
 Mean attended_in_page(const StreamLog& log, std::int64_t page_tokens) {
   Mean mean;
-  std::vector<Token> tokens;
-  for (std::size_t row = 0; row + 1 < log.attended_begin.size(); ++row) {
-    tokens.assign(log.attended.begin() + log.attended_begin[row],
-                  log.attended.begin() + log.attended_begin[row + 1]);
-    std::sort(tokens.begin(), tokens.end());
-    for (std::size_t i = 0; i < tokens.size();) {
-      const std::int64_t page = tokens[i] / page_tokens;
-      const std::size_t first = i;
-      while (i < tokens.size() && tokens[i] / page_tokens == page) ++i;
-      mean.add(static_cast<double>(i - first));
-    }
+  for (std::int64_t row = 0; row < log.attended.size(); ++row) {
+    std::int64_t page = -1;
+    std::int64_t in_page = 0;
+    const auto end_page = [&] {
+      if (in_page > 0) mean.add(static_cast<double>(in_page));
+      in_page = 0;
+    };
+    log.attended.for_each(row, [&](Token token) {
+      if (token / page_tokens != page) end_page();
+      page = token / page_tokens;
+      ++in_page;
+    });
+    end_page();
   }
   return mean;
 }

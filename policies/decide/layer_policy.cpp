@@ -6,6 +6,7 @@
 
 #include "base/argument_json.hpp"
 #include "base/random.hpp"
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/stream_policy.hpp"
 
 namespace kvreplay {
@@ -74,6 +75,16 @@ std::string DecideSpec::resolved() const {
     object[std::string(Role::kRole)] = part_json(chosen.name(), chosen.arguments());
   });
   return object.dump();
+}
+
+bool DecideSpec::depends_on_model() const {
+  bool depends = false;
+  for_parts(*this, [&]<typename Role>(const PartConfig<Role>& chosen) {
+    for (const Parameter& parameter : chosen.part().parameters) {
+      depends |= parameter.unit == kOfModelColumns;
+    }
+  });
+  return depends;
 }
 
 LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
@@ -150,6 +161,10 @@ void LayerPolicy::add_token(const Entries& entries) {
 
 std::vector<EntryFormat> LayerPolicy::formats() const {
   return streams_.front()->formats();
+}
+
+bool LayerPolicy::attends_to_share() const {
+  return streams_.front()->attends_to_share();
 }
 
 LayerLog LayerPolicy::finish() && {

@@ -30,6 +30,9 @@ struct DecideSpec {
     return stream.integer("dense_layers");
   }
 
+  /// Whether decisions depend on the model that a recording stands for (kOfModelColumns).
+  [[nodiscard]] bool depends_on_model() const;
+
   Arguments stream;
   PartConfig<Grouping> grouping;
   PartConfig<Scoring> scoring;
@@ -59,6 +62,8 @@ struct LayerShape {
   std::int64_t max_tokens = 0;
   std::int64_t sliding_window = 0;        ///< attention sees the last so many tokens; 0 = all
   std::optional<RotaryEmbedding> rope{};  ///< none where it is not known
+  /// Of the model that the layer stands for by projection; 0 = this one's.
+  HeadShape model_heads{};
 
   /// Of `heads` KV heads from `first_kv_head` on, jointly.
   [[nodiscard]] StreamShape stream(std::int64_t first_kv_head, std::int64_t heads) const {
@@ -67,7 +72,8 @@ struct LayerShape {
             .kv_heads = heads,
             .queries_per_kv_head = query_heads / kv_heads,
             .head_dim = head_dim,
-            .softmax_scale = softmax_scale};
+            .softmax_scale = softmax_scale,
+            .model_heads = model_heads.kv_heads > 0 ? model_heads : HeadShape{kv_heads, head_dim}};
   }
 };
 
@@ -138,6 +144,8 @@ class LayerPolicy {
   [[nodiscard]] bool full_attention() const { return full_attention_; }
   [[nodiscard]] std::span<const std::unique_ptr<StreamPolicy>> streams() const { return streams_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const;
+  /// AccessLog::share_of_context, by this layer.
+  [[nodiscard]] bool attends_to_share() const;
   /// The complete log. Ends the policy.
   [[nodiscard]] LayerLog finish() &&;
 

@@ -24,18 +24,23 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
   tokens_.resize(static_cast<std::size_t>(seen));
   std::iota(tokens_.begin(), tokens_.end(), static_cast<Token>(first));
   logits_.resize(static_cast<std::size_t>(shape.query_heads * seen));
-  probabilities_.resize(logits_.size());
   outputs_.resize(static_cast<std::size_t>(shape.query_heads * head_dim_));
 
   const std::int64_t heads = shape.query_heads / shape.kv_heads;
   for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
     kernels::score(queries.data() + kv * heads * head_dim_, heads, entries.keys.row(kv, first),
                    seen, head_dim_, logits_.data() + kv * heads * seen, seen);
-    for (std::int64_t head = kv * heads; head < (kv + 1) * heads; ++head) {
-      kernels::attend(queries.data() + head * head_dim_, entries.keys.head(kv),
-                      entries.values.head(kv), tokens_, head_dim_, shape.softmax_scale,
-                      probabilities_.data() + head * seen, outputs_.data() + head * head_dim_);
-    }
+  }
+  probabilities_ = logits_;
+  totals_.resize(static_cast<std::size_t>(shape.query_heads));
+  for (std::int64_t head = 0; head < shape.query_heads; ++head) {
+    kernels::softmax(probabilities_.data() + head * seen, seen, shape.softmax_scale);
+    const std::span<const float> weights = probabilities(head);
+    totals_[static_cast<std::size_t>(head)] = std::accumulate(weights.begin(), weights.end(), 0.0);
+  }
+  for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
+    kernels::weighted_sum(probabilities_.data() + kv * heads * seen, heads, entries.values.head(kv),
+                          tokens_, head_dim_, outputs_.data() + kv * heads * head_dim_);
   }
 }
 
@@ -56,20 +61,29 @@ std::span<const float> ExactStep::output(std::int64_t query_head) const {
   return row(outputs_, query_head, head_dim_);
 }
 
-HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
-                    const HeadAttention& attention) {
+namespace {
+
+/// What of full attention's choice a query head attended to.
+struct Found {
+  double recall = 1;
+  double mass = 1;
+  double best_mass = 1;
+};
+
+Found compare(const ExactStep& exact, std::int64_t query_head, std::span<const Token> tokens) {
+  const auto count = std::ssize(tokens);
+  if (count == exact.token_count()) return {};  // all of them, which are also the best ones
   const std::span<const float> probabilities = exact.probabilities(query_head);
   const auto probability = [&](Token index) -> double {
     return probabilities[static_cast<std::size_t>(index)];
   };
-  const auto count = std::ssize(attention.tokens);
   std::vector<Token> best(static_cast<std::size_t>(count));  // numbered relative to first_token()
   kernels::top_k(exact.logits(query_head).data(), exact.token_count(), count, best);
 
   double mass = 0;
   std::int64_t found = 0;
   auto next_best = best.begin();
-  for (const Token token : attention.tokens) {
+  for (const Token token : tokens) {
     const Token index = token - exact.first_token();
     mass += probability(index);
     while (next_best != best.end() && *next_best < index) ++next_best;
@@ -77,9 +91,15 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
   }
   double best_mass = 0;
   for (const Token index : best) best_mass += probability(index);
-  // Summed in the same order as `mass`, so that attending to everything gives exactly 1.
-  const double total = std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
+  const double total = exact.total(query_head);
+  return {static_cast<double>(found) / static_cast<double>(count), mass / total, best_mass / total};
+}
 
+}  // namespace
+
+HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
+                    const HeadAttention& attention) {
+  const Found found = compare(exact, query_head, attention.tokens);
   double difference = 0;
   double norm = 0;
   const std::span<const float> output = exact.output(query_head);
@@ -91,9 +111,9 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
   }
   const double error = std::sqrt(difference / norm);
 
-  return {.recall = static_cast<float>(static_cast<double>(found) / static_cast<double>(count)),
-          .attention_mass = static_cast<float>(mass / total),
-          .best_attention_mass = static_cast<float>(best_mass / total),
+  return {.recall = static_cast<float>(found.recall),
+          .attention_mass = static_cast<float>(found.mass),
+          .best_attention_mass = static_cast<float>(found.best_mass),
           .output_error = difference == 0 ? 0 : static_cast<float>(error)};
 }
 

@@ -26,6 +26,10 @@ class ExactStep {
   [[nodiscard]] std::span<const float> logits(std::int64_t query_head) const;
   [[nodiscard]] std::span<const float> probabilities(std::int64_t query_head) const;
   [[nodiscard]] std::span<const float> output(std::int64_t query_head) const;
+  /// The sum of the probabilities, in their order: 1 but for rounding.
+  [[nodiscard]] double total(std::int64_t query_head) const {
+    return totals_[static_cast<std::size_t>(query_head)];
+  }
 
  private:
   std::int64_t head_dim_ = 0;
@@ -33,6 +37,7 @@ class ExactStep {
   std::vector<float> logits_;         // [query heads, tokens seen]
   std::vector<float> probabilities_;  // [query heads, tokens seen]
   std::vector<float> outputs_;        // [query heads, head_dim]
+  std::vector<double> totals_;        // [query heads]
 };
 
 /// Fidelity of one query head at one step (docs/metrics.md).

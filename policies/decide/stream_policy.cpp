@@ -46,7 +46,6 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
   log_.first_kv_head = shape.first_kv_head;
   log_.kv_heads = shape.kv_heads;
   log_.query_heads = shape.query_heads();
-  if (record_tokens_) log_.attended_begin.push_back(0);
 }
 
 void StreamPolicy::on_event(const GroupEvent& event) {
@@ -86,22 +85,42 @@ void StreamPolicy::attend(const Entries& entries, QueryRows queries,
                           std::span<HeadAttention> attention) {
   const auto own = static_cast<Token>(entries.keys.tokens - 1);
   const Entries stored = host_ != nullptr ? entries : precision_->decoded(entries);
-  for (std::int64_t head = 0; head < shape_.query_heads(); ++head) {
-    HeadAttention& result = attention[static_cast<std::size_t>(head)];
+  // Query heads that share a row share their tokens: those of a KV head attend together.
+  const std::int64_t together = score_rows_ == 1 ? shape_.queries_per_kv_head : 1;
+  for (std::int64_t head = 0; head < shape_.query_heads(); head += together) {
+    const auto heads =
+        attention.subspan(static_cast<std::size_t>(head), static_cast<std::size_t>(together));
     if (head > 0 && score_rows_ == 1) {
-      result.tokens = attention[0].tokens;
+      heads[0].tokens = attention[0].tokens;
     } else {
-      gather(picked_[static_cast<std::size_t>(head)], own, result.tokens);
+      gather(picked_[static_cast<std::size_t>(head)], own, heads[0].tokens);
     }
-    result.weights.resize(result.tokens.size());
-    result.output.resize(static_cast<std::size_t>(shape_.head_dim));
-    const std::int64_t kv = shape_.kv_head_of(head);
-    kernels::attend(queries.data() + head * shape_.head_dim, stored.keys.head(kv),
-                    stored.values.head(kv), result.tokens, shape_.head_dim, shape_.softmax_scale,
-                    result.weights.data(), result.output.data());
-    notify_attention(head, own, result.tokens, result.weights);
+    attend_together(head, queries, stored, heads);
+    for (std::int64_t h = head; h < head + together; ++h) {
+      const HeadAttention& result = attention[static_cast<std::size_t>(h)];
+      notify_attention(h, own, result.tokens, result.weights);
+    }
   }
   log_step(attention);
+}
+
+void StreamPolicy::attend_together(std::int64_t first_head, QueryRows queries,
+                                   const Entries& stored, std::span<HeadAttention> heads) {
+  const std::vector<Token>& tokens = heads[0].tokens;
+  const auto dim = static_cast<std::size_t>(shape_.head_dim);
+  weights_.resize(heads.size() * tokens.size());
+  outputs_.resize(heads.size() * dim);
+  const std::int64_t kv = shape_.kv_head_of(first_head);
+  kernels::attend(queries.data() + first_head * shape_.head_dim, std::ssize(heads),
+                  stored.keys.head(kv), stored.values.head(kv), tokens, shape_.head_dim,
+                  shape_.softmax_scale, weights_.data(), outputs_.data());
+  for (std::size_t h = 0; h < heads.size(); ++h) {
+    if (h > 0) heads[h].tokens = tokens;
+    const float* weights = weights_.data() + h * tokens.size();
+    heads[h].weights.assign(weights, weights + tokens.size());
+    const float* output = outputs_.data() + h * dim;
+    heads[h].output.assign(output, output + dim);
+  }
 }
 
 void StreamPolicy::add_token(const Entries& entries) {
@@ -169,21 +188,21 @@ void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window)
 }
 
 void StreamPolicy::log_step(std::span<const HeadAttention> attention) {
+  std::vector<GroupId> ascending;
   for (const RowSelection& row : picked_) {
-    log_.picked.insert(log_.picked.end(), row.groups.begin(), row.groups.end());
-    log_.pick_begin.push_back(std::ssize(log_.picked));
+    ascending = row.groups;
+    std::sort(ascending.begin(), ascending.end());
+    log_.picked.add(ascending);
+    log_.last_picked.push_back(row.groups.empty() ? kNoGroup : row.groups.back());
     log_.last_tokens.push_back(static_cast<std::int32_t>(row.last_tokens));
   }
-  log_.requested.insert(log_.requested.end(), requested_.begin(), requested_.end());
-  log_.requested_begin.push_back(std::ssize(log_.requested));
+  log_.requested.add(requested_);
 
   assert(log_.rows == 0 || log_.rows == score_rows_);
   log_.rows = score_rows_;
   for (const HeadAttention& head : attention) {
     log_.attended_count.push_back(static_cast<std::int32_t>(head.tokens.size()));
-    if (!record_tokens_) continue;
-    log_.attended.insert(log_.attended.end(), head.tokens.begin(), head.tokens.end());
-    log_.attended_begin.push_back(std::ssize(log_.attended));
+    if (record_tokens_) log_.attended.add(head.tokens);
   }
   const ScoreCost cost = scoring_->cost();
   log_.buffered_tokens.push_back(static_cast<std::int32_t>(groups_.buffered().size()));

@@ -29,6 +29,10 @@ class StreamPolicy final : public EventSink {
 
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const { return precision_->formats(); }
+  /// Whether what is attended to is a share of the sequence's length.
+  [[nodiscard]] bool attends_to_share() const {
+    return selection_->selects_share() || retention_->keeps_share();
+  }
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] const Precision& precision() const { return *precision_; }
   [[nodiscard]] const Scoring& scoring() const { return *scoring_; }
@@ -40,6 +44,9 @@ class StreamPolicy final : public EventSink {
  private:
   /// The tokens that a row's query heads attend to, ascending.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
+  /// The attention of query heads of one KV head, from `first_head` on, to heads[0].tokens.
+  void attend_together(std::int64_t first_head, QueryRows queries, const Entries& stored,
+                       std::span<HeadAttention> heads);
   /// Fills picked_ and requested_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
   /// Entries of earlier tokens as the index sees them.
@@ -81,6 +88,8 @@ class StreamPolicy final : public EventSink {
   std::int64_t score_rows_ = 0;       // of the latest select()
   std::vector<RowSelection> picked_;  // by row, from the latest attend()
   std::vector<GroupId> requested_;    // the union of the picked groups, ascending
+  std::vector<float> weights_;        // [query heads that attend together, tokens]
+  std::vector<float> outputs_;        // [query heads that attend together, head_dim]
 };
 
 }  // namespace kvreplay

@@ -1,6 +1,7 @@
 #include "policies/decide/trace_adapters.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "traces/trace_paths.hpp"
@@ -12,9 +13,12 @@ Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) cons
   const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
   std::optional<Adapter> found = trace_.load_adapter(index, name);
   if (!found) {
-    throw UserError({trace_.file(), adapter_group(layer) + "/" + name},
-                    "there is no such adapter, which a system's scoring needs",
-                    "a trace to which `kvreplay adapt` added it");
+    throw UserError(
+        {trace_.file(), adapter_group(layer) + "/" + name},
+        "there is no such adapter, which " + system_ + " needs",
+        "a trace of `kvreplay record --adapt-text OTHER.txt`, or one that `kvreplay adapt` "
+        "made: kvreplay adapt OTHER.kvtrace.h5 " +
+            std::filesystem::path(trace_.file()).filename().string() + " NEW.kvtrace.h5");
   }
   return std::move(*found);
 }

@@ -1,20 +1,24 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "policies/decide/scoring/scoring.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
 
-/// The adapters that a trace carries. The trace must outlive this object.
+/// The adapters that a trace carries, for a system, which errors name. The trace must outlive this
+/// object.
 class TraceAdapters final : public AdapterSource {
  public:
-  explicit TraceAdapters(const TraceReader& trace) : trace_(trace) {}
+  TraceAdapters(const TraceReader& trace, std::string system)
+      : trace_(trace), system_(std::move(system)) {}
   [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override;
 
  private:
   const TraceReader& trace_;
+  std::string system_;
 };
 
 }  // namespace kvreplay

@@ -237,9 +237,10 @@ struct Algorithms {
     score(queries, query_count, BoundRows{minima, maxima, dim}, row_count, dim, scores, stride);
   }
 
-  static void score_gathered(const float* query, const Half* rows, const std::int32_t* tokens,
-                             std::int64_t count, std::int64_t dim, float* scores) {
-    score(query, 1, GatheredRows{{rows, dim}, tokens}, count, dim, scores, 0);
+  static void score_gathered(const float* queries, std::int64_t query_count, const Half* rows,
+                             const std::int32_t* tokens, std::int64_t count, std::int64_t dim,
+                             float* scores, std::int64_t stride) {
+    score(queries, query_count, GatheredRows{{rows, dim}, tokens}, count, dim, scores, stride);
   }
 
   static float dot(const float* a, const float* b, std::int64_t dim) {
@@ -311,49 +312,108 @@ struct Algorithms {
     return {max, total[0]};
   }
 
-  /// Computes kRuns * 16 elements of weighted_sum from element `first` on.
-  template <int kRuns>
-  KVREPLAY_INLINE static void weighted_runs(const float* weights, const Half* rows,
-                                            const std::int32_t* tokens, std::int64_t count,
-                                            std::int64_t dim, std::int64_t first, float* sum) {
-    Lanes total[kRuns];
+  /// Rows of one head and the tokens among them that are weighted.
+  struct WeightedRows {
+    const Half* data;
+    const std::int32_t* tokens;
+    std::int64_t count;
+    std::int64_t dim;
+
+    [[nodiscard]] const Half* row(std::int64_t i) const { return data + tokens[i] * dim; }
+  };
+
+  /// Adds tokens [begin, end) to kRuns * 16 elements, from element `first` on, of kQueries sums.
+  /// Fetches the rows ahead of each one where `fetches`: a block's first tile does.
+  template <int kQueries, int kRuns>
+  KVREPLAY_INLINE static void weighted_tile(const float* weights, std::int64_t stride,
+                                            const WeightedRows& rows, std::int64_t begin,
+                                            std::int64_t end, std::int64_t first, bool fetches,
+                                            float* sums) {
+    Lanes total[kQueries * kRuns];
     KVREPLAY_UNROLL
-    for (int k = 0; k < kRuns; ++k) total[k] = Lanes::all(0.0f);
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Half* row = rows + tokens[i] * dim + first;
-      if (i + kBlockRows < count) {
-        prefetch(rows + tokens[i + kBlockRows] * dim + first, kRuns * kWidth);
-      }
-      const Lanes weight = Lanes::all(weights[i]);
+    for (int q = 0; q < kQueries; ++q) {
       KVREPLAY_UNROLL
       for (int k = 0; k < kRuns; ++k) {
-        total[k] = Lanes::fma(weight, Lanes::load(row + k * kWidth), total[k]);
+        total[q * kRuns + k] = Lanes::load(sums + q * rows.dim + first + k * kWidth);
+      }
+    }
+    const std::int64_t fetch_end = fetches ? rows.count - kBlockRows : 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (i < fetch_end) prefetch(rows.row(i + kBlockRows), rows.dim);
+      const Half* row = rows.row(i) + first;
+      Lanes run[kRuns];
+      KVREPLAY_UNROLL
+      for (int k = 0; k < kRuns; ++k) run[k] = Lanes::load(row + k * kWidth);
+      KVREPLAY_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        const Lanes weight = Lanes::all(weights[q * stride + i]);
+        KVREPLAY_UNROLL
+        for (int k = 0; k < kRuns; ++k) {
+          total[q * kRuns + k] = Lanes::fma(weight, run[k], total[q * kRuns + k]);
+        }
       }
     }
     KVREPLAY_UNROLL
-    for (int k = 0; k < kRuns; ++k) total[k].store(sum + first + k * kWidth);
+    for (int q = 0; q < kQueries; ++q) {
+      KVREPLAY_UNROLL
+      for (int k = 0; k < kRuns; ++k) {
+        total[q * kRuns + k].store(sums + q * rows.dim + first + k * kWidth);
+      }
+    }
   }
 
-  static void weighted_sum(const float* weights, const Half* rows, const std::int32_t* tokens,
-                           std::int64_t count, std::int64_t dim, float* sum) {
-    constexpr int kRuns = Lanes::kAccumulators >= 8 ? 8 : 4;
+  template <int kQueries>
+  static void weighted_tiles(const float* weights, std::int64_t stride, const WeightedRows& rows,
+                             std::int64_t begin, std::int64_t end, bool fetches, float* sums) {
+    constexpr int kFit = Lanes::kAccumulators / kQueries;
+    constexpr int kRuns = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
     std::int64_t d = 0;
-    for (; d + kRuns * kWidth <= dim; d += kRuns * kWidth) {
-      weighted_runs<kRuns>(weights, rows, tokens, count, dim, d, sum);
+    for (; d + kRuns * kWidth <= rows.dim; d += kRuns * kWidth) {
+      weighted_tile<kQueries, kRuns>(weights, stride, rows, begin, end, d, fetches && d == 0, sums);
     }
-    for (; d + 4 * kWidth <= dim; d += 4 * kWidth) {
-      weighted_runs<4>(weights, rows, tokens, count, dim, d, sum);
+    for (; d + kWidth <= rows.dim; d += kWidth) {
+      weighted_tile<kQueries, 1>(weights, stride, rows, begin, end, d, fetches && d == 0, sums);
     }
-    for (; d + kWidth <= dim; d += kWidth) {
-      weighted_runs<1>(weights, rows, tokens, count, dim, d, sum);
-    }
-    if (const int rest = static_cast<int>(dim - d); rest > 0) {
-      Lanes total = Lanes::all(0.0f);
-      for (std::int64_t i = 0; i < count; ++i) {
-        const Lanes run = Lanes::load_first(rows + tokens[i] * dim + d, rest);
-        total = Lanes::fma(Lanes::all(weights[i]), run, total);
+    const int rest = static_cast<int>(rows.dim - d);
+    for (int q = 0; q < kQueries && rest > 0; ++q) {
+      float* sum = sums + q * rows.dim + d;
+      Lanes total = Lanes::load_first(sum, rest);
+      for (std::int64_t i = begin; i < end; ++i) {
+        const Lanes run = Lanes::load_first(rows.row(i) + d, rest);
+        total = Lanes::fma(Lanes::all(weights[q * stride + i]), run, total);
       }
-      total.store_first(sum + d, rest);
+      total.store_first(sum, rest);
+    }
+  }
+
+  /// In blocks of rows that stay in the cache while each tile of queries passes over them. A sum is
+  /// one chain in the order of the tokens, whatever the tiles.
+  static void weighted_sum(const float* weights, std::int64_t query_count, std::int64_t stride,
+                           const Half* data, const std::int32_t* tokens, std::int64_t count,
+                           std::int64_t dim, float* sums) {
+    constexpr std::int64_t kBlock = 128;
+    const WeightedRows rows{data, tokens, count, dim};
+    for (std::int64_t i = 0; i < query_count * dim; ++i) sums[i] = 0.0f;
+    for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
+      end = smaller(begin + kBlock, count);
+      for (std::int64_t q = 0; q < query_count; q += kMaxTileQueries) {
+        const float* from = weights + q * stride;
+        float* to = sums + q * dim;
+        switch (query_count - q) {
+          case 1:
+            weighted_tiles<1>(from, stride, rows, begin, end, q == 0, to);
+            break;
+          case 2:
+            weighted_tiles<2>(from, stride, rows, begin, end, q == 0, to);
+            break;
+          case 3:
+            weighted_tiles<3>(from, stride, rows, begin, end, q == 0, to);
+            break;
+          default:
+            weighted_tiles<4>(from, stride, rows, begin, end, q == 0, to);
+            break;
+        }
+      }
     }
   }
 

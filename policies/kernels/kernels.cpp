@@ -80,10 +80,25 @@ float attend(const float* query, const Half* keys, const Half* values,
              std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
              float* output) {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  table().score_gathered(query, keys, tokens.data(), count, dim, weights);
+  table().score_gathered(query, 1, keys, tokens.data(), count, dim, weights, count);
   const float log_sum = softmax(weights, count, scale);
-  table().weighted_sum(weights, values, tokens.data(), count, dim, output);
+  weighted_sum(weights, 1, values, tokens, dim, output);
   return log_sum;
+}
+
+void attend(const float* queries, std::int64_t query_count, const Half* keys, const Half* values,
+            std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
+            float* outputs) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  table().score_gathered(queries, query_count, keys, tokens.data(), count, dim, weights, count);
+  for (std::int64_t q = 0; q < query_count; ++q) softmax(weights + q * count, count, scale);
+  weighted_sum(weights, query_count, values, tokens, dim, outputs);
+}
+
+void weighted_sum(const float* weights, std::int64_t query_count, const Half* values,
+                  std::span<const std::int32_t> tokens, std::int64_t dim, float* outputs) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  table().weighted_sum(weights, query_count, count, values, tokens.data(), count, dim, outputs);
 }
 
 }  // namespace kvreplay::kernels

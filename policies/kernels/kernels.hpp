@@ -64,6 +64,16 @@ float attend(const float* query, const Half* keys, const Half* values,
              std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
              float* output);
 
+/// The same for `query_count` query heads of one KV head, each with the bits of a call of its own;
+/// keys and values are read from memory once. queries: [query_count, dim], weights: [query_count,
+/// tokens.size()], outputs: [query_count, dim].
+void attend(const float* queries, std::int64_t query_count, const Half* keys, const Half* values,
+            std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
+            float* outputs);
+/// Its last part: outputs[q] = sum_i weights[q, i] values[tokens[i]], in the order of i.
+void weighted_sum(const float* weights, std::int64_t query_count, const Half* values,
+                  std::span<const std::int32_t> tokens, std::int64_t dim, float* outputs);
+
 /// The product of rows with a matrix in panels (table.hpp).
 void multiply(const PanelProduct& product, const float* panels);
 void multiply(const PanelProduct& product, const BFloat* panels);

@@ -55,13 +55,17 @@ struct KernelTable {
   void (*score_bounds)(const float* queries, std::int64_t query_count, const float* minima,
                        const float* maxima, std::int64_t row_count, std::int64_t dim, float* scores,
                        std::int64_t score_stride);
-  /// Scores of the rows with these numbers: scores[i] = query . rows[tokens[i]].
-  void (*score_gathered)(const float* query, const Half* rows, const std::int32_t* tokens,
-                         std::int64_t count, std::int64_t dim, float* scores);
+  /// Scores of the rows with these numbers: scores[q * score_stride + i] =
+  /// queries[q] . rows[tokens[i]].
+  void (*score_gathered)(const float* queries, std::int64_t query_count, const Half* rows,
+                         const std::int32_t* tokens, std::int64_t count, std::int64_t dim,
+                         float* scores, std::int64_t score_stride);
   SoftmaxTotals (*softmax)(float* values, std::int64_t n, float scale);
-  /// sum[d] = sum_i weights[i] rows[tokens[i]][d], in the order of i.
-  void (*weighted_sum)(const float* weights, const Half* rows, const std::int32_t* tokens,
-                       std::int64_t count, std::int64_t dim, float* sum);
+  /// sums[q * dim + d] = sum_i weights[q * weight_stride + i] rows[tokens[i]][d], in the order of
+  /// i.
+  void (*weighted_sum)(const float* weights, std::int64_t query_count, std::int64_t weight_stride,
+                       const Half* rows, const std::int32_t* tokens, std::int64_t count,
+                       std::int64_t dim, float* sums);
   /// The indices with scores[i] >= threshold, ascending; needs room for n. Returns how many.
   std::int64_t (*find_at_least)(const float* scores, std::int64_t n, float threshold,
                                 std::int32_t* indices);

@@ -11,23 +11,25 @@ namespace {
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
   auto& [full_attention, sliding_window, kind, io, compute, dram, accounting] = layer;
-  auto& [read_begin, reads, write_begin, writes, cache_read_begin, cache_reads, cache_paged,
-         prompt_write_bytes, region_bytes, live_bytes] = io;
+  auto& [read_begin, reads, merge_reads, write_begin, writes, cache_read_begin, cache_reads,
+         cache_paged, prompt_write_bytes, region_bytes, live_bytes] = io;
   auto& [attended_tokens, score_bytes, score_flops] = compute;
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
-  visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, write_begin, writes,
-            cache_read_begin, cache_reads, cache_paged, prompt_write_bytes, region_bytes,
-            live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes,
-            attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
-            fetched_bytes, entries_bytes);
+  visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, merge_reads,
+            write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
+            region_bytes, live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes,
+            moved_bytes, attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes,
+            index_bytes, fetched_bytes, entries_bytes);
 }
 
 /// Visits the numbers of a plan, without its kinds and layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
-  auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers] = plan;
-  visit_all(visit, system, prompt_tokens, steps, full_attention_layers);
+  auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers, share_of_context,
+         cache_has_capacity] = plan;
+  visit_all(visit, system, prompt_tokens, steps, full_attention_layers, share_of_context,
+            cache_has_capacity);
 }
 
 /// Visits the members of a shape but for its window, which may be absent.

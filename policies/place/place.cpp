@@ -102,10 +102,10 @@ void walk(std::vector<TargetStream>& streams, std::int64_t steps, Visitor&& visi
   for (std::int64_t step = -1; step < steps; ++step) {
     for (std::int32_t s = 0; step >= 0 && s < count; ++s) {
       TargetStream& stream = streams[static_cast<std::size_t>(s)];
-      for (const GroupId group : stream.log->requested_at(step)) {
+      stream.log->requested.for_each(step, [&](GroupId group) {
         visitor.access(step, s, group);
         stream.take_in_hand(group, step);
-      }
+      });
     }
     for (std::int32_t s = 0; s < count; ++s) {
       TargetStream& stream = streams[static_cast<std::size_t>(s)];
@@ -190,7 +190,7 @@ class Placer {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
-      layout_.locate(s, group, stored, reads_);
+      locate(s, group, stored, reads_);
     }
   }
 
@@ -243,8 +243,8 @@ class Placer {
       moved_bytes += static_cast<std::int64_t>(extent.bytes);
     }
     reads_.insert(reads_.end(), traffic_.moved_reads.begin(), traffic_.moved_reads.end());
-    finish(reads_, plan_.io.reads, plan_.io.read_begin);
-    finish(traffic_.writes, plan_.io.writes, plan_.io.write_begin);
+    finish(reads_, plan_.io.merge_reads, plan_.io.reads, plan_.io.read_begin);
+    finish(traffic_.writes, true, plan_.io.writes, plan_.io.write_begin);
     traffic_.moved_reads.clear();
 
     assert(requested_bytes_ == hit_bytes_ + missed_bytes_);
@@ -254,22 +254,44 @@ class Placer {
     plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
     plan_.accounting.moved_bytes.push_back(moved_bytes);
   }
+  /// Appends where the group lies. A layout merges what touches the extents that it is given.
+  void locate(std::int32_t s, GroupId group, const StoredStream& stored,
+              std::vector<Extent>& extents) {
+    if (plan_.io.merge_reads) {
+      layout_.locate(s, group, stored, extents);
+      return;
+    }
+    located_.clear();
+    layout_.locate(s, group, stored, located_);
+    extents.insert(extents.end(), located_.begin(), located_.end());
+  }
   /// The groups that the next step finds in the cache.
   void locate_held() {
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       const auto stream = static_cast<std::int32_t>(s);
       const StoredStream& stored = streams_[s].stored;
       for (GroupId group = 0; group < stored.groups().count(); ++group) {
-        if (cache_.contains({stream, group})) layout_.locate(stream, group, stored, held_);
+        if (cache_.contains({stream, group})) locate(stream, group, stored, held_);
       }
     }
-    coalesce(held_);
+    arrange(held_, plan_.io.merge_reads);
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
-  static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
+  /// Ascending; merged where they touch, or as the groups lie.
+  static void arrange(std::vector<Extent>& extents, bool merge) {
+    if (merge) {
+      coalesce(extents);
+      return;
+    }
+    std::erase_if(extents, [](const Extent& extent) { return extent.bytes == 0; });
+    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+      return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+    });
+  }
+  static void finish(std::vector<Extent>& of_step, bool merge, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {
-    coalesce(of_step);
+    arrange(of_step, merge);
     all.insert(all.end(), of_step.begin(), of_step.end());
     begin.push_back(std::ssize(all));
     of_step.clear();
@@ -285,6 +307,7 @@ class Placer {
   // Of the current step.
   std::vector<Extent> reads_;
   std::vector<Extent> held_;
+  std::vector<Extent> located_;  // of one group
   LayoutTraffic traffic_;
   std::int64_t requested_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;
@@ -395,6 +418,7 @@ LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const
                         .max_tokens = log.prompt_tokens + log.steps,
                         .window = std::move(window)});
   plan.io.cache_paged = cache->paged_by_layer();
+  plan.io.merge_reads = spec.merges_reads();
   if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
   walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
   if (plan.io.cache_paged) {
@@ -431,6 +455,12 @@ PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
     if constexpr (std::is_same_v<Role, Cache>) in_memory = made->holds_everything();
   });
   return spec;
+}
+
+bool PlaceSpec::has_capacity() const {
+  const auto& all = cache.arguments().all();
+  return std::any_of(all.begin(), all.end(),
+                     [](const auto& named) { return named.first.starts_with("capacity_"); });
 }
 
 std::string PlaceSpec::resolved() const {
@@ -489,7 +519,9 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShap
               .prompt_tokens = log.prompt_tokens,
               .steps = log.steps,
               .full_attention_layers = log.full_attention_layers,
-              .layers = {}};
+              .layers = {},
+              .share_of_context = log.share_of_context,
+              .cache_has_capacity = spec.has_capacity()};
   for (std::int64_t kind = 0; kind < std::ssize(kinds); ++kind) {
     const KvShape& target = kinds[static_cast<std::size_t>(kind)];
     check(log, target);

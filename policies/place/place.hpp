@@ -31,6 +31,11 @@ struct PlaceSpec {
   PartConfig<Cache> cache;
   PartConfig<Layout> layout;
 
+  /// Whether the cache holds a number of groups or bytes that its parameters give.
+  [[nodiscard]] bool has_capacity() const;
+  /// merge_reads_parameter() of the layout.
+  [[nodiscard]] bool merges_reads() const { return layout.arguments().flag("merge_reads"); }
+
   /// Calls visit(chosen) for every part of `spec`, a PlaceSpec. This list of the stage's roles is
   /// the only one: parsing, content hashes, settings and pages follow from it.
   template <typename Spec, typename Visit>
@@ -61,13 +66,14 @@ struct LayerPlan {
   /// Offsets lie in [0, region_bytes).
   struct Io {
     std::vector<std::int64_t> read_begin{0};   ///< [steps + 1]
-    std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
+    std::vector<Extent> reads;                 ///< ascending within a step
+    bool merge_reads = true;                   ///< reads that touch are one; false: as requested
     std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
-    std::vector<Extent> writes;                ///< likewise
+    std::vector<Extent> writes;                ///< ascending within a step, neighbours merged
     /// The extents of the groups that a cache paged by layer holds as the step begins. Both arrays
     /// are empty for other caches.
     std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
-    std::vector<Extent> cache_reads;             ///< likewise
+    std::vector<Extent> cache_reads;             ///< as reads
     bool cache_paged = false;
     std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
     std::uint64_t region_bytes = 0;
@@ -128,6 +134,8 @@ struct IoPlan {
   std::int64_t steps = 0;
   std::int64_t full_attention_layers = 0;  ///< the model's first ones, as in AccessLog
   std::vector<LayerPlan> layers;
+  bool share_of_context = false;  ///< AccessLog's
+  bool cache_has_capacity = false;
 };
 
 /// Statistics of the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries.)

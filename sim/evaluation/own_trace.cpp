@@ -48,7 +48,7 @@ OwnTrace::OwnTrace(const Model& model, const ModelText& text, const OwnTraceOpti
   adapt_trace(TraceReader(options.adapter_trace), TraceReader(plain), {.rank = rank}, file_);
   std::filesystem::remove(plain);
   trace_ = std::make_unique<TraceReader>(file_);
-  adapters_ = std::make_shared<TraceAdapters>(*trace_);
+  adapters_ = std::make_shared<TraceAdapters>(*trace_, "a system");
 }
 
 OwnTrace::~OwnTrace() {

@@ -217,6 +217,11 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   statistics.log_probability.back() = 0;
   writer.write_tokens(ids, statistics.entropy, statistics.top_probability,
                       statistics.log_probability);
+  for (std::size_t i = 0; i < options.adapters.size(); ++i) {
+    for (const auto& [name, adapter] : options.adapters[i]) {
+      writer.write_adapter(static_cast<std::int64_t>(i), name, adapter);
+    }
+  }
   writer.finish();
 
   for (std::int64_t position = 0; position < info.tokens; ++position) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,8 @@ struct RecordOptions {
   std::int64_t query_window = 64;         ///< last positions of the prompt with queries
   bool queries_ahead = true;
   bool attention_input = false;
+  /// By recorded layer and name: what the trace carries besides (/adapter/NN). Empty = none.
+  std::vector<std::map<std::string, Adapter>> adapters = {};
   int threads = 1;
   std::int64_t chunk_tokens = 256;  ///< rows per matrix product; results do not depend on it
   // What the trace states about itself.

@@ -1,5 +1,6 @@
 #include "sim/replay/decided_logs.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,11 +26,20 @@ DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
 
 DecidedLogs::~DecidedLogs() = default;
 
-std::int64_t DecidedLogs::max_bytes(std::size_t decision) const {
+std::int64_t DecidedLogs::estimated_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
+  const std::int64_t tokens = info.prompt_tokens + node.steps;
   const std::int64_t rows = std::ssize(node.layers) * node.steps * info.query_heads;
-  return rows * (info.prompt_tokens + node.steps) * (record_tokens_ ? 8 : 4);
+  // A scattered group takes up to three bytes, and is in what the row picked and what the step
+  // requested; consecutive ones take less than one each.
+  const std::int64_t most =
+      context_.experiment.systems[node.system].decide.selection.make({})->most_runs(tokens);
+  const std::int64_t log_bytes = rows * std::min(3 * most, tokens) * (record_tokens_ ? 3 : 2);
+  // Keys and values as they come back from storage, or keys as they are scored.
+  const std::int64_t layer_bytes =
+      info.kv_heads * tokens * info.head_dim * 2 * static_cast<std::int64_t>(sizeof(Half));
+  return log_bytes + layer_bytes * context_.threads;
 }
 
 void DecidedLogs::decide(std::vector<std::size_t> decisions) {
@@ -53,7 +63,7 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
   double units = 0;
   for (const std::size_t i : decisions) {
     const SystemSpec& system = context_.experiment.systems[context_.graph.decisions()[i].system];
-    specs.push_back({system.name, system.decide});
+    specs.push_back({system.name, system.decide, context_.graph.decisions()[i].model_heads});
     units += context_.estimate.units(Stage::kDecide, i);
   }
   const auto layer_steps = static_cast<double>(std::ssize(first.layers) * first.steps);

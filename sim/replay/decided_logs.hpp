@@ -24,9 +24,9 @@ class DecidedLogs {
   DecidedLogs(const DecidedLogs&) = delete;
   DecidedLogs& operator=(const DecidedLogs&) = delete;
 
-  /// Upper limit of a log's memory: each query head's row of every step may pick every token as a
-  /// group of its own, and attend to it.
-  [[nodiscard]] std::int64_t max_bytes(std::size_t decision) const;
+  /// About what a decision takes in memory: its log, in which each query head's row of every step
+  /// picks as many groups as its selection can, and what its parts keep of the layers under way.
+  [[nodiscard]] std::int64_t estimated_bytes(std::size_t decision) const;
 
   /// Makes the decisions, which must all be of one LockstepGroup. If another process is already
   /// deciding them, the call waits and takes its results.

@@ -56,8 +56,11 @@ StageGraph graph_of(const Experiment& experiment, const std::vector<ReplayTrace>
   std::vector<TraceIdentity> identities;
   for (const ReplayTrace& trace : traces) {
     const TraceInfo& info = trace.reader.info();
-    identities.push_back(
-        {trace.sha256, info.decode_steps(), recorded_layers(info), trace.reader.file()});
+    identities.push_back({trace.sha256,
+                          info.decode_steps(),
+                          recorded_layers(info),
+                          trace.reader.file(),
+                          {info.kv_heads, info.head_dim}});
   }
   return {experiment, identities, options.record_tokens, options.shard};
 }

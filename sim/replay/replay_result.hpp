@@ -39,6 +39,9 @@ struct CellResult {
   std::string device;
   std::int64_t batch = 1;
   std::string projection;  ///< "none", or the recorded and the target shape
+  /// Of the recording, where it stands for a longer sequence: what quality and hit rates are of;
+  /// 0 = it stands for its own length.
+  std::int64_t stretched_from_tokens = 0;
   RowSettings settings;
   std::int64_t platform_dram_bytes = 0;
   Timing timing;

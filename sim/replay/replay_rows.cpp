@@ -55,7 +55,8 @@ std::string kinds_text(const ModelSpec& model) {
 
 /// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
 /// and the length of the sequence where it differs.
-std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
+std::string projection_text(const TraceInfo& trace, const ModelSpec& model,
+                            std::int64_t stretched_from) {
   const std::int64_t recorded = std::ssize(trace.recorded_layers);
   const std::string from = shape_text(recorded, trace.query_heads, trace.kv_heads, trace.head_dim);
   const std::string to =
@@ -64,6 +65,7 @@ std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   std::string text = from == to && kinds.empty() ? "none" : from + " -> " + to;
   if (!kinds.empty()) text += ": " + kinds;
   if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
+  if (stretched_from > 0) text += ", stretched from " + std::to_string(stretched_from);
   return text;
 }
 
@@ -147,7 +149,10 @@ CellResult ReplayRows::cell(std::size_t number) const {
   row.platform = platform.name;
   row.device = experiment_.devices[cell.device].name;
   row.batch = cell.batch;
-  row.projection = projection_text(trace.reader.info(), model);
+  const DecisionNode& decision = graph_.decisions()[graph_.decision_of(number)];
+  const std::int64_t recorded = trace.reader.info().prompt_tokens + decision.steps;
+  row.stretched_from_tokens = model.context_tokens > recorded ? recorded : 0;
+  row.projection = projection_text(trace.reader.info(), model, row.stretched_from_tokens);
   row.settings = settings_of(experiment_, cell);
   row.platform_dram_bytes = platform.dram_bytes;
   row.timing = *outputs_.timings[graph_.timing_of(number)].value;

@@ -25,6 +25,9 @@ using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
+/// In a row's `projection`, where hit rates are of a shorter recording.
+constexpr std::string_view kStretchedFrom = ", stretched from ";
+
 /// NaN, which gives an empty field, where the denominator is 0.
 double ratio(double numerator, double denominator) {
   return denominator == 0 ? kNone : numerator / denominator;
@@ -57,6 +60,11 @@ double mj_per_token(const CellResult& cell, double nanojoules) {
 
 double hidden_ns(const CellResult& cell) {
   return step_mean(cell, &StepTiming::busy_io_ns) - step_mean(cell, &StepTiming::exposed_io_ns);
+}
+
+/// What a recording cannot say of a longer sequence: NaN, an empty field.
+double of_own_length(const CellResult& cell, double value) {
+  return cell.stretched_from_tokens > 0 ? kNone : value;
 }
 
 std::vector<Column<CellResult>> make_result_columns() {
@@ -176,15 +184,15 @@ std::vector<Column<CellResult>> make_result_columns() {
        "energy per token of the flash device: pages, bits moved, idle power",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.flash_nj); }},
       {"recall", "share of the true top tokens that are attended to",
-       [](const Cell& c) { return c.quality.recall; }},
+       [](const Cell& c) { return of_own_length(c, c.quality.recall); }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",
-       [](const Cell& c) { return c.quality.attention_mass; }, 3},
+       [](const Cell& c) { return of_own_length(c, c.quality.attention_mass); }, 3},
       {"best_attention_mass", "attention_mass of as many tokens chosen by the true logits",
-       [](const Cell& c) { return c.quality.best_attention_mass; }},
+       [](const Cell& c) { return of_own_length(c, c.quality.best_attention_mass); }},
       {"output_error", "relative error of the attention output against full attention",
-       [](const Cell& c) { return c.quality.output_error; }, 4},
+       [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
-       [](const Cell& c) { return c.quality.attended_tokens; }},
+       [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }},
       {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
        [](const Cell& c) { return c.timing.attended_tokens; }},
   };
@@ -325,6 +333,15 @@ std::string table_text(const ResultTable& table) {
         '\n';
     if (text.find(line) == std::string::npos) text += line;
   }
+  const auto projection = static_cast<std::size_t>(index_of("projection"));
+  const auto hit_rate = static_cast<std::size_t>(index_of("hit_rate"));
+  const auto is_stretched = [&](const std::vector<CellValue>& row) {
+    return projection < row.size() &&
+           std::get<std::string>(row[projection]).find(kStretchedFrom) != std::string::npos;
+  };
+  if (std::any_of(table.rows.begin(), table.rows.end(), is_stretched)) {
+    text += "* of the recording's own length, not of the context that it stands for\n";
+  }
   std::vector<Table::Column> shown;
   std::vector<std::vector<std::string>> rows(table.rows.size());
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
@@ -334,6 +351,7 @@ std::string table_text(const ResultTable& table) {
     for (const std::vector<CellValue>& row : table.rows) {
       is_text |= std::holds_alternative<std::string>(row[i]);
       cells.push_back(rounded_text(row[i], table.columns[i].decimals));
+      if (i == hit_rate && cells.back() != "-" && is_stretched(row)) cells.back() += '*';
     }
     const auto is_first = [&](const std::string& cell) { return cell == cells.front(); };
     if (rows.size() > 1 && std::all_of(cells.begin(), cells.end(), is_first)) {

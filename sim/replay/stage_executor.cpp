@@ -5,12 +5,20 @@
 #include <memory>
 
 #include "base/parallel.hpp"
+#include "policies/decide/decide.hpp"
 #include "policies/decide/layer_means.hpp"
 #include "policies/place/io_plan_bytes.hpp"
 #include "sim/replay/stage_keys.hpp"
 #include "sim/time/timing_bytes.hpp"
 
 namespace kvreplay {
+namespace {
+
+/// Decisions made together share full attention, which quality is measured against. Among so many
+/// it is a small part of the work, and each further one takes memory.
+constexpr std::size_t kMostTogether = 8;
+
+}  // namespace
 
 StageExecutor::StageExecutor(const StageContext& context, StageOutputs& outputs,
                              ExecutorOptions options)
@@ -20,11 +28,23 @@ StageExecutor::StageExecutor(const StageContext& context, StageOutputs& outputs,
       logs_(context, options_.record_tokens) {}
 
 void StageExecutor::run() {
+  check_traces();
   for (const std::vector<std::size_t>& chunk : chunks()) run_chunk(chunk);
 }
 
-/// Decisions that are made together. They are of one LockstepGroup, and their logs fit into half of
-/// the memory. The other half is for plans, and for the vectors of the current layers.
+/// What a trace lacks is said before the work begins.
+void StageExecutor::check_traces() const {
+  const std::vector<DecisionNode>& decisions = context_.graph.decisions();
+  for (std::size_t i = 0; i < decisions.size(); ++i) {
+    if (!decisions[i].in_shard || !outputs_.decisions[i].must_compute) continue;
+    const SystemSpec& system = context_.experiment.systems[decisions[i].system];
+    check_decidable(context_.traces[decisions[i].trace].reader,
+                    {system.name, system.decide, decisions[i].model_heads});
+  }
+}
+
+/// Decisions that are made together: they are of one LockstepGroup, at most kMostTogether, and what
+/// they take fits into half of the memory. The other half is for plans.
 std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   const std::vector<DecisionNode>& decisions = context_.graph.decisions();
   std::vector<std::size_t> order;
@@ -39,8 +59,8 @@ std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   std::vector<std::vector<std::size_t>> chunks;
   std::int64_t bytes = 0;
   for (const std::size_t i : order) {
-    const std::int64_t own = logs_.max_bytes(i);
-    const bool joins = !chunks.empty() &&
+    const std::int64_t own = logs_.estimated_bytes(i);
+    const bool joins = !chunks.empty() && chunks.back().size() < kMostTogether &&
                        decisions[chunks.back().front()].group() == decisions[i].group() &&
                        bytes + own <= options_.memory_bytes / 2;
     if (!joins) {

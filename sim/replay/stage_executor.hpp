@@ -36,6 +36,7 @@ class StageExecutor {
   void run();
 
  private:
+  void check_traces() const;
   [[nodiscard]] std::vector<std::vector<std::size_t>> chunks() const;
   void run_chunk(const std::vector<std::size_t>& chunk);
   void write_logs(std::size_t decision);

@@ -49,6 +49,13 @@ TimeOptions time_options(const Cell& cell) {
   return options;
 }
 
+/// DecisionNode::model_heads.
+HeadShape model_heads_of(const SystemSpec& system, const ModelSpec& model,
+                         const TraceIdentity& trace) {
+  const HeadShape heads{model.kv_heads, model.head_dim};
+  return system.decide.depends_on_model() && heads != trace.heads ? heads : HeadShape{};
+}
+
 }  // namespace
 
 StageGraph::StageGraph(const Experiment& experiment, std::span<const TraceIdentity> traces,
@@ -60,7 +67,7 @@ StageGraph::StageGraph(const Experiment& experiment, std::span<const TraceIdenti
 void StageGraph::list_outputs(const Experiment& experiment, std::span<const TraceIdentity> traces,
                               bool record_tokens) {
   NodeList<DecisionNode, std::tuple<std::size_t, std::size_t, std::uint64_t, std::int64_t,
-                                    std::vector<WindowedLayer>>>
+                                    std::vector<WindowedLayer>, HeadShape>>
       decisions(decisions_);
   NodeList<PlacementNode, std::tuple<std::size_t, std::size_t, std::size_t>> placements(
       placements_);
@@ -72,8 +79,9 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
 
     const TraceIdentity& trace = traces[cell.trace];
     const std::vector<WindowedLayer> layers = layers_for(model, trace.layers, trace.file);
+    const HeadShape model_heads = model_heads_of(system, model, trace);
     const std::size_t decision = decisions.take(
-        {cell.trace, cell.system, cell.seed, cell.steps, layers},
+        {cell.trace, cell.system, cell.seed, cell.steps, layers, model_heads},
         [&] {
           DecisionNode node;
           node.trace = cell.trace;
@@ -82,8 +90,10 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
           node.steps =
               cell.steps > 0 ? std::min(cell.steps, trace.decode_steps) : trace.decode_steps;
           node.layers = layers;
+          node.model_heads = model_heads;
           node.key = decide_key(trace.sha256, system.decide, node.seed, node.steps, record_tokens,
-                                layers == trace.layers ? std::span<const WindowedLayer>{} : layers);
+                                layers == trace.layers ? std::span<const WindowedLayer>{} : layers,
+                                model_heads);
           return node;
         },
         [](std::size_t) {});

@@ -21,6 +21,7 @@ struct TraceIdentity {
   std::int64_t decode_steps = 0;
   std::vector<WindowedLayer> layers{};  ///< recorded_layers()
   std::string file{};                   ///< for errors
+  HeadShape heads{};
 };
 
 /// Outputs of stage 1 that can be decided in lockstep share trace, seed, steps and layers.
@@ -34,6 +35,9 @@ struct DecisionNode {
   std::uint64_t seed = 1;
   std::int64_t steps = 0;
   std::vector<WindowedLayer> layers;  ///< of the trace, with the windows that the model gives them
+  /// NamedDecideSpec::model_heads: 0 where the decisions depend on no model, or on the recorded
+  /// one.
+  HeadShape model_heads{};
   std::string key;
   std::set<std::string> systems;  ///< names of those that share it
   std::vector<std::size_t> placements;

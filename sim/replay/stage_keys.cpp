@@ -27,13 +27,14 @@ void add_files(const Arguments& arguments, json& hashes) {
 
 std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec, std::uint64_t seed,
                        std::int64_t steps, bool record_tokens,
-                       std::span<const WindowedLayer> layers) {
+                       std::span<const WindowedLayer> layers, const HeadShape& model_heads) {
   json key{{"sources", kDecideSources},
            {"trace", trace_sha256},
            {"decide", spec.resolved()},
            {"seed", seed},
            {"steps", steps},
            {"tokens", record_tokens},
+           {"model", {model_heads.kv_heads, model_heads.head_dim}},
            {"files", json::array()}};
   for (const WindowedLayer& layer : layers) {
     key["layers"].push_back({layer.index, layer.sliding_window});

@@ -31,7 +31,8 @@ extern const char* const kTimeSources;
 /// parameter called "file" counts by its content.
 [[nodiscard]] std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec,
                                      std::uint64_t seed, std::int64_t steps, bool record_tokens,
-                                     std::span<const WindowedLayer> layers = {});
+                                     std::span<const WindowedLayer> layers = {},
+                                     const HeadShape& model_heads = {});
 [[nodiscard]] std::string place_key(const std::string& decide_key, const PlaceSpec& spec,
                                     std::span<const KvShape> kinds);
 [[nodiscard]] std::string time_key(const std::string& place_key, const ModelSpec& model,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -43,11 +44,54 @@ void grow_step(LayerPlan& layer, std::size_t step, const Factor& factor) {
   }
 }
 
+/// The reads of the steps in `grown` f times, as scattered: whole copies, each in a part of its own
+/// of the longer region, and of one more copy as many reads, evenly spread, as the bytes ask for.
+void repeat_reads(LayerPlan::Io& io, std::uint64_t recorded_region_bytes, const Factor& factor,
+                  const std::vector<bool>& grown) {
+  std::vector<Extent> reads;
+  std::vector<std::int64_t> begin{0};
+  for (std::size_t step = 0; step < grown.size(); ++step) {
+    const std::span<const Extent> recorded = io.reads_at(static_cast<std::int64_t>(step));
+    std::uint64_t bytes = 0;
+    for (const Extent& read : recorded) bytes += read.bytes;
+    std::uint64_t wanted = bytes;
+    if (grown[step]) factor.grow(wanted);
+    for (std::uint64_t offset = 0; wanted > 0; offset += recorded_region_bytes) {
+      const std::uint64_t of_copy = std::min(wanted, bytes);
+      std::uint64_t passed = 0;
+      std::uint64_t taken = 0;
+      for (const Extent& read : recorded) {
+        passed += read.bytes;
+        if (taken * bytes >= passed * of_copy) continue;  // the copy's share so far is there
+        taken += read.bytes;
+        reads.push_back({offset + read.offset, read.bytes});
+      }
+      wanted -= of_copy;
+    }
+    begin.push_back(std::ssize(reads));
+  }
+  for (const Extent& read : reads) io.region_bytes = std::max(io.region_bytes, read.end());
+  io.reads = std::move(reads);
+  io.read_begin = std::move(begin);
+}
+
+/// What a share of a longer context takes of a step: its reads follow the bytes that are missed.
+void grow_share(LayerPlan& layer, std::size_t step, const Factor& factor) {
+  LayerPlan::Accounting& counted = layer.accounting;
+  for (auto* bytes : {&counted.missed_bytes, &counted.hit_bytes, &counted.best_hit_bytes}) {
+    factor.grow((*bytes)[step]);
+  }
+  counted.requested_bytes[step] = counted.missed_bytes[step] + counted.hit_bytes[step];
+  layer.compute.attended_tokens[step] *=
+      static_cast<double>(factor.to) / static_cast<double>(factor.from);
+}
+
 /// `context`: the growth of the sequence. What a sliding window shows grows by less.
 void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens,
                 const Factor& context) {
   const std::int64_t window = layer.sliding_window;
   const Factor factor{visible_tokens(context.to, window), visible_tokens(context.from, window)};
+  const std::uint64_t recorded_region_bytes = layer.io.region_bytes;
   context.grow(layer.dram.entries_bytes);
   factor.grow(layer.dram.index_bytes);
   factor.grow(layer.io.prompt_write_bytes);
@@ -57,18 +101,28 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   for (std::int64_t& flops : layer.compute.score_flops) factor.grow(flops);
 
   std::int64_t whole_steps = 0;
+  std::vector<bool> shares(static_cast<std::size_t>(plan.steps));
   for (std::int64_t step = 0; step < plan.steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
     const std::int64_t seen = visible_tokens(plan.prompt_tokens + step + 1, window);
-    if (layer.compute.attended_tokens[at] < static_cast<double>(seen)) continue;
+    if (layer.compute.attended_tokens[at] < static_cast<double>(seen)) {
+      shares[at] = plan.share_of_context;
+      if (shares[at]) grow_share(layer, at, factor);
+      continue;
+    }
     layer.compute.attended_tokens[at] =
         static_cast<double>(visible_tokens(prompt_tokens + step + 1, window));
     grow_step(layer, at, factor);
     ++whole_steps;
   }
-  if (whole_steps < plan.steps) return;
-  factor.grow(layer.dram.cache_bytes);
-  factor.grow(layer.dram.fetched_bytes);
+  if (whole_steps == plan.steps) {
+    factor.grow(layer.dram.cache_bytes);
+    factor.grow(layer.dram.fetched_bytes);
+  } else if (plan.share_of_context) {
+    repeat_reads(layer.io, recorded_region_bytes, factor, shares);
+    factor.grow(layer.dram.fetched_bytes);
+    if (!plan.cache_has_capacity) factor.grow(layer.dram.cache_bytes);
+  }
 }
 
 }  // namespace

@@ -231,10 +231,11 @@ class StepTimer {
       work.project_key_value_ns = compute.project_ns - work.project_query_ns;
       work.score_ns = compute.score_ns;
       work.attend_ns = compute.attend_ns;
-      make_commands(reads_, false, work.commands(TransferKind::kReads));
-      make_commands(writes_, true, work.commands(TransferKind::kWrites));
-      make_commands(index_reads_, false, work.commands(TransferKind::kIndexReads));
-      make_commands(cache_reads_, false, work.commands(TransferKind::kCacheReads));
+      const bool merge = target.plan == nullptr || target.plan->io.merge_reads;
+      make_commands(reads_, false, merge, work.commands(TransferKind::kReads));
+      make_commands(writes_, true, true, work.commands(TransferKind::kWrites));
+      make_commands(index_reads_, false, true, work.commands(TransferKind::kIndexReads));
+      make_commands(cache_reads_, false, merge, work.commands(TransferKind::kCacheReads));
       timing_.attended_tokens += load.attended_tokens;
       kernel_bytes_ += compute.dram_bytes;
       cache_[i] = {timing_.hit_bytes - before.hit_bytes,
@@ -249,10 +250,10 @@ class StepTimer {
     return project_ns * query / (query + layer.key_value_weights / of_head);
   }
 
-  void make_commands(std::span<const Extent> extents, bool write,
+  void make_commands(std::span<const Extent> extents, bool write, bool merge,
                      std::vector<IoCommand>& commands) const {
     commands.clear();
-    to_commands(extents, write, device_->limits(), commands);
+    to_commands(extents, write, device_->limits(), commands, merge);
   }
 
   void add_sequence(const TargetLayer& target, std::int64_t sequence, std::int64_t step,

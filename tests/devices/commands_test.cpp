@@ -78,5 +78,17 @@ TEST(Commands, UnsortedExtentsAreABug) {
   EXPECT_THROW(to_commands(extents, false, {}, commands), std::logic_error);
 }
 
+TEST(Commands, WithoutMergingEachExtentIsReadByItself) {
+  // The first two touch, the next two share a block, the last is larger than a transfer.
+  const std::vector<Extent> extents{{0, 512}, {512, 512}, {1100, 100}, {1300, 100}, {2048, 2048}};
+  std::vector<IoCommand> commands;
+  to_commands(extents, false, {512, 1024, 1}, commands, false);
+  std::vector<Extent> ranges;
+  for (const IoCommand& command : commands) ranges.push_back({command.offset, command.bytes});
+  EXPECT_EQ(ranges,
+            (std::vector<Extent>{
+                {0, 512}, {512, 512}, {1024, 512}, {1024, 512}, {2048, 1024}, {3072, 1024}}));
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -44,8 +44,7 @@ class StreamBuilder {
   /// A step begins. Every query head attends to `attended` tokens.
   StreamBuilder& request(const std::vector<GroupId>& groups, std::int32_t attended = 1) {
     log_.end_segment();
-    log_.requested.insert(log_.requested.end(), groups.begin(), groups.end());
-    log_.requested_begin.push_back(std::ssize(log_.requested));
+    log_.requested.add(groups);
     for (std::int64_t head = 0; head < log_.query_heads; ++head) {
       log_.attended_count.push_back(attended + static_cast<std::int32_t>(head));
     }

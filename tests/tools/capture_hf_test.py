@@ -8,8 +8,9 @@ Runs where a Python with torch, transformers, h5py and tqdm is: $KVREPLAY_TORCH_
 import os
 import subprocess
 import unittest
+from unittest import mock
 
-from program import SOURCE, ProgramTest
+from program import PROGRAM, SOURCE, ProgramTest
 
 PYTHON = os.environ.get("KVREPLAY_TORCH_PYTHON", "python3")
 CAPTURE = SOURCE / "tools/scripts/capture_hf.py"
@@ -243,6 +244,16 @@ class CaptureTest(TorchTest):
         said = self.python("-c", COMPARE, self.model, trace, 8e-3)
         self.assertIn("compared [0, 2]", said)
         self.assertNotIn("ahead", said)
+
+    def test_adapters_of_another_text_in_the_same_run(self):
+        other = self.folder / "other.txt"
+        other.write_text(" ".join(str((5 * i * i + i) % 101) for i in range(60)), encoding="utf-8")
+        with mock.patch.dict(os.environ, {"KVREPLAY_PROGRAM": PROGRAM}):
+            trace, _ = self.capture("adapted.kvtrace.h5", "--layers", "0,2", "--adapt-ids", other)
+        self.succeed("verify", trace)
+        said = self.succeed("inspect", trace)
+        self.assertIn("joint_lowrank", said)
+        self.assertNotIn("adapter", said.partition("cannot run")[2])
 
     def test_mistakes(self):
         for options, says in ((("--layers", "4"), "0 to 3"),

@@ -10,7 +10,7 @@ import unittest
 import h5py
 import numpy as np
 
-from program import SHIPPED_TRACE, SOURCE, ProgramTest
+from program import PROGRAM, SHIPPED_TRACE, SOURCE, ProgramTest
 from reference_model import ReferenceModel
 
 NAME = "smollm2-135m"
@@ -55,6 +55,36 @@ class FetchedModel(ProgramTest):
         self.succeed("record", "--model", NAME, "--text", SOURCE / "README.md", "--prompt", 48,
                      "--steps", 8, "--layers", "3", "--out", "text.kvtrace.h5")
         self.succeed("verify", "text.kvtrace.h5")
+
+    def test_a_corpus(self):
+        """A conversation in the model's chat form, whose last answer is the model's own; what is
+        there already stays."""
+        def corpus(*options):
+            run = subprocess.run(
+                [SOURCE / "tools/scripts/record-corpus", "corpus", "--model", NAME, "--kinds",
+                 "dialogue", "--lengths", "600", "--steps", "8", "--layers", "3", "--build",
+                 str(pathlib.Path(PROGRAM).parent), *options], cwd=self.folder, check=True,
+                capture_output=True, text=True)
+            return run.stdout + run.stderr
+
+        said = corpus("--dry-run")
+        self.assertRegex(said, r"dialogue-600 +600 +\d+ (s|min)")
+        self.assertFalse((self.folder / "corpus").exists())
+        corpus()
+        trace = self.folder / "corpus/dialogue-600.kvtrace.h5"
+        self.succeed("verify", trace)
+        with h5py.File(trace) as file:
+            self.assertEqual(len(file["tokens/id"]), 600)
+            self.assertEqual(file.attrs["text_mode"], "sampled")
+            prompt = file["tokens/id"][:592]
+            self.assertIn("joint_lowrank", file["adapter/03"])
+        text = self.tokenise("decode", " ".join(map(str, prompt)).encode()).decode()
+        self.assertTrue(text.endswith("<|im_end|>\n<|im_start|>assistant\n"), text[-80:])
+        self.assertGreaterEqual(text.count("<|im_start|>user"), 2)
+        marks = self.tokenise("encode", b"<|im_start|><|im_end|>").split()
+        self.assertEqual(len(marks), 2)
+        self.assertEqual(np.count_nonzero(prompt == int(marks[0])), text.count("<|im_start|>"))
+        self.assertIn("is there already", corpus())
 
     def test_agrees_with_the_shipped_trace(self):
         """A position's vectors depend only on the tokens up to it."""

@@ -286,10 +286,11 @@ class Results(WithProgram):
                 row = head if stream.rows > 1 else 0
                 picked = stream.picked(step, row)
                 self.assertTrue(set(picked) <= set(stream.requested(step)))
-                members = [place[group] for group in picked.tolist()]
-                if members:
-                    kept = stream.data("last_tokens")[step * stream.rows + row]
-                    members[-1] = members[-1][:kept]
+                last = stream.data("last_picked")[step * stream.rows + row]
+                kept = stream.data("last_tokens")[step * stream.rows + row]
+                self.assertEqual(last in picked, len(picked) > 0)
+                members = [place[group][:kept] if group == last else place[group]
+                           for group in picked.tolist()]
                 attended = log.attended(layer, of_layer, step)
                 expected = np.concatenate([place[kvreplay.BUFFERED], *members, [own]])
                 np.testing.assert_array_equal(attended, np.sort(expected))

@@ -113,6 +113,36 @@ class Record(ProgramTest):
                 self.assertIn(f"{np.exp(-logs.mean()):.4f}", printed)
                 self.assertIn(f"{np.exp(-logs[PROMPT:].mean()):.4f}", printed)
 
+    def test_adapters_of_another_text_in_the_same_run(self):
+        """They are those that `kvreplay adapt` makes from a recording of that text, and systems that
+        need them run."""
+        other = self.folder / "other.txt"
+        ids = np.random.default_rng(6).integers(0, 101, 60)
+        other.write_text(" ".join(map(str, ids)))
+        plain, _ = self.record("plain", "plain.kvtrace.h5")
+        adapted, _ = self.record("plain", "adapted.kvtrace.h5", "--adapt-token-ids", other,
+                                 "--adapt-tokens", 50)
+        self.assertEqual([path.name for path in self.folder.glob("adapted*")],
+                         ["adapted.kvtrace.h5"])
+        source = self.folder / "other.kvtrace.h5"
+        self.succeed("record", "--model", self.models["plain"], "--token-ids", other, "--prompt", 49,
+                     "--steps", 1, "--query-window", 49, "--out", source)
+        self.succeed("adapt", source, plain, "by-hand.kvtrace.h5")
+        with h5py.File(adapted) as one, h5py.File(self.folder / "by-hand.kvtrace.h5") as two:
+            for layer in one["layer"]:
+                np.testing.assert_array_equal(one[f"layer/{layer}/key"], two[f"layer/{layer}/key"])
+                for name in ("joint_lowrank", "head_pca", "head_skew"):
+                    np.testing.assert_array_equal(one[f"adapter/{layer}/{name}"],
+                                                  two[f"adapter/{layer}/{name}"])
+        # Others want heads that groups of channels divide.
+        self.assertNotIn("adapter", self.succeed("inspect", adapted).partition("cannot run")[2])
+
+        said = self.succeed("inspect", plain)
+        for text in ("cannot run: ", "kvswap", "loki", "record --adapt-text", "kvreplay adapt"):
+            self.assertIn(text, said)
+        problems = json.loads(self.succeed("inspect", "--json", plain))["cannot_run"]
+        self.assertIn("kvswap", sum((problem["systems"] for problem in problems), []))
+
     def test_windows_and_bases_are_told_by_layer(self):
         path, _ = self.record("gemma", "gemma.kvtrace.h5")
         with h5py.File(path) as trace:

@@ -25,10 +25,11 @@ void add_adapt(CLI::App& program) {
                      "A .kvtrace.h5 file of the same model on another text, with all layers of TO");
   add_trace_argument(*command, "TO", options->to, "The .kvtrace.h5 file to be replayed");
   add_new_trace_argument(*command, options->out, "The trace to write: TO with the matrices");
-  command->add_option("--rank", options->adapt.rank, "Columns of joint_lowrank")
+  command
+      ->add_option("--rank", options->adapt.rank,
+                   "Columns of joint_lowrank (default: 128, or all of kv_heads * head_dim)")
       ->check(number_range())
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N");
   command->footer(
       "Example:\n  kvreplay adapt letters.kvtrace.h5 story.kvtrace.h5 adapted.kvtrace.h5");
   command->callback([options] {

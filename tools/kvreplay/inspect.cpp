@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "base/error.hpp"
 #include "base/progress.hpp"
+#include "sim/replay/system_problems.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/python_tool.hpp"
@@ -82,6 +84,23 @@ Json to_json(const TraceSummary& summary) {
   return json;
 }
 
+/// The systems that the trace cannot run, and what to do, "" where there is none.
+std::string problems_text(std::span<const SystemProblem> problems) {
+  std::string text;
+  for (const SystemProblem& problem : problems) {
+    text += "\ncannot run: " + join(problem.systems) + "\n  " + problem.reason + "\n";
+  }
+  return text;
+}
+
+Json to_json(std::span<const SystemProblem> problems) {
+  Json json = Json::array();
+  for (const SystemProblem& problem : problems) {
+    json.push_back({{"systems", problem.systems}, {"reason", problem.reason}});
+  }
+  return json;
+}
+
 }  // namespace
 
 void add_inspect(CLI::App& program) {
@@ -89,6 +108,7 @@ void add_inspect(CLI::App& program) {
     std::string trace;
     bool json = false;
     std::string plot;
+    ConfigFolder configs = ConfigFolder::standard();
   };
   CLI::App* command =
       program.add_subcommand("inspect", "Show what a trace holds and how its attention is spread");
@@ -101,6 +121,7 @@ void add_inspect(CLI::App& program) {
           "Also draw, as PDF and PNG: values (histograms), mass (attention mass against the "
           "budget), keys (their drift in two principal components)")
       ->type_name("FOLDER");
+  add_configs_option(*command, options->configs);
   command->footer(
       "Example:\n"
       "  kvreplay inspect story --plot figures");
@@ -111,9 +132,14 @@ void add_inspect(CLI::App& program) {
                                      std::ssize(info.recorded_layers) * info.query_heads);
     const TraceSummary summary = summarise(trace, &*progress);
     progress.reset();
-    std::cout << (options->json
-                      ? to_json(summary).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"
-                      : to_text(summary));
+    const std::vector<SystemProblem> problems = system_problems(trace, options->configs);
+    if (options->json) {
+      Json json = to_json(summary);
+      json["cannot_run"] = to_json(problems);
+      std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    } else {
+      std::cout << to_text(summary) << problems_text(problems);
+    }
     if (!options->plot.empty()) {
       std::cout.flush();
       std::cerr << "kvreplay: drawing figures into " << options->plot << '\n';

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/utc_time.hpp"
+#include "policies/adapters/adapt.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
@@ -26,6 +28,8 @@ namespace {
 struct RecordCommand {
   std::string model;
   TextOptions text;
+  TextOptions adapt;
+  std::int64_t adapt_tokens = 4096;
   std::string layers = "all";
   std::string out;
   std::optional<std::int64_t> prompt;
@@ -64,6 +68,44 @@ void report(const RecordOptions& options, const RecordResult& result) {
   }
 }
 
+/// The matrices for the layers that `options` records, made of another text: it is read first, and
+/// its recording is not kept.
+std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& command,
+                                                        const Model& model,
+                                                        const RecordOptions& options) {
+  ModelText text = load_text(command.adapt, model);
+  if (text.sha256 == options.text_sha256) {
+    std::cerr
+        << "kvreplay: warning: the adapters' text is the text itself; what the matrices predict "
+           "looks better than it would on another text\n";
+  }
+  const std::int64_t tokens =
+      std::min({command.adapt_tokens, std::ssize(text.ids), model.architecture().context_tokens});
+  if (tokens < 2) {
+    throw UserError({text.source, ""}, "a text of " + std::to_string(text.ids.size()) + " tokens",
+                    "2 tokens or more");
+  }
+  RecordOptions other = options;
+  other.ids = std::move(text.ids);
+  other.text_source = std::move(text.source);
+  other.text_sha256 = std::move(text.sha256);
+  other.sampling = std::nullopt;
+  other.prompt_tokens = tokens - 1;
+  other.steps = 1;
+  other.query_window = other.prompt_tokens;
+  other.queries_ahead = false;
+  other.attention_input = false;
+  std::cerr << "kvreplay: adapters: " << tokens << " tokens of " << other.text_source << '\n';
+  const OutputFile scratch(command.out + ".adapters");  // never committed
+  record_trace(model, other, scratch.temporary_path());
+  const TraceReader trace(scratch.temporary_path());
+  std::vector<std::map<std::string, Adapter>> adapters;
+  for (std::int64_t i = 0; i < std::ssize(trace.info().recorded_layers); ++i) {
+    adapters.push_back(make_adapters(trace, i, {}));
+  }
+  return adapters;
+}
+
 void record(const RecordCommand& command) {
   if (std::filesystem::exists(command.out)) {
     throw UserError({command.out, ""}, "it exists", "a new file");
@@ -82,6 +124,13 @@ void record(const RecordCommand& command) {
   if (command.generate) options.sampling = command.sampling;
   if (options.threads == 0) options.threads = processor_count();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
+  if (!command.adapt.text.empty() || !command.adapt.token_ids.empty()) {
+    // A mistake about the text itself comes before work on the other.
+    const std::int64_t steps = options.sampling ? 0 : options.steps;
+    check_text(model, options.ids, options.prompt_tokens, options.steps,
+               options.prompt_tokens + steps);
+    options.adapters = adapters_of(command, model, options);
+  }
   report(options, record_trace(model, options, command.out));
   std::cerr << "kvreplay: wrote " << command.out << '\n';
 }
@@ -108,6 +157,24 @@ void add_record(CLI::App& program) {
   command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 512)")
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
+  CLI::Option* adapt_text =
+      command
+          ->add_option("--adapt-text", options->adapt.text,
+                       "Another text: low-rank, PCA and skew matrices are made from it and stored "
+                       "with the trace, as by `kvreplay adapt`; the predictors of KVSwap and Loki "
+                       "need them")
+          ->type_name("FILE");
+  command
+      ->add_option("--adapt-token-ids", options->adapt.token_ids,
+                   "The same, from token ids separated by white space")
+      ->excludes(adapt_text)
+      ->type_name("FILE");
+  command
+      ->add_option("--adapt-tokens", options->adapt_tokens,
+                   "First tokens of that text that are read")
+      ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
+      ->type_name("N")
+      ->capture_default_str();
   command
       ->add_option("--layers", options->layers, "Layers to record: all, or numbers (default: all)")
       ->type_name("N,N");
@@ -146,7 +213,7 @@ void add_record(CLI::App& program) {
       "Example:\n"
       "  kvreplay fetch-model smollm2-135m\n"
       "  kvreplay record --model smollm2-135m --text README.md --prompt 1024 --steps 128 \\\n"
-      "      --out readme.kvtrace.h5");
+      "      --adapt-text LICENSE --out readme.kvtrace.h5");
   command->callback([options] { record(*options); });
 }
 

@@ -20,12 +20,15 @@ import math
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
+import tempfile
 import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from kvreplay.command_line import Parser, exit_code  # noqa: E402  (where it lies comes first)
 from kvreplay.errors import UserError  # noqa: E402
+from kvreplay.source_tree import find_built  # noqa: E402
 
 PROGRAM = "tools/scripts/capture_hf.py"
 try:
@@ -673,6 +676,27 @@ def capture(arguments):
         raise
 
 
+def capture_adapted(arguments):
+    """Records both texts, and stores with the trace what `kvreplay adapt` makes from the other."""
+    if arguments.out.exists():
+        raise UserError(f"{arguments.out}: exists; allowed: a new name")
+    program = os.environ.get("KVREPLAY_PROGRAM") or find_built(
+        "kvreplay", None, "a build folder: `kvreplay adapt` makes the matrices")
+    other, plain = copy.copy(arguments), copy.copy(arguments)
+    other.text, other.ids = arguments.adapt_text, arguments.adapt_ids
+    tokens = min(len(read_ids(other)[0]), arguments.adapt_tokens)
+    other.prompt, other.steps, other.query_window = tokens - 1, 1, tokens - 1
+    other.generate, other.no_query_ahead = False, True
+    with tempfile.TemporaryDirectory(dir=arguments.out.absolute().parent) as name:
+        folder = pathlib.Path(name)
+        plain.out, other.out = folder / "plain.kvtrace.h5", folder / "other.kvtrace.h5"
+        capture(plain)
+        capture(other)
+        run = subprocess.run([program, "adapt", other.out, plain.out, arguments.out], check=False)
+    if run.returncode != 0:
+        raise UserError(f"{arguments.out}: `kvreplay adapt` failed; allowed: see what it says above")
+
+
 def positive(text):
     value = int(text)
     if value < 1:
@@ -713,7 +737,17 @@ def main():
     parser.add_argument("--chunk", type=positive, default=512, metavar="N",
                         help="tokens read at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="(default: %(default)s)")
-    capture(parser.parse_args())
+    adapters = parser.add_mutually_exclusive_group()
+    adapters.add_argument("--adapt-text", type=pathlib.Path, metavar="FILE",
+                          help="another text: low-rank, PCA and skew matrices are made from it and "
+                          "stored with the trace, as by `kvreplay adapt`, which must be built")
+    adapters.add_argument("--adapt-ids", type=pathlib.Path, metavar="FILE",
+                          help="the same, from token ids")
+    parser.add_argument("--adapt-tokens", type=positive, default=4096, metavar="N",
+                        help="first tokens of that text that are read (default: %(default)s)")
+    arguments = parser.parse_args()
+    adapted = arguments.adapt_text is not None or arguments.adapt_ids is not None
+    (capture_adapted if adapted else capture)(arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ namespace kvreplay {
 namespace {
 
 constexpr const char* kFormat = "kvaccess";
-constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kVersion = 2;
 
 /// A layer that stands in the log under several windows has a path for each: the first that of its
 /// number alone.
@@ -38,13 +38,11 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("event_tokens", log.event_tokens);
   visit("window_begin", log.window_begin);
   visit("window_asked", log.window_requested);
-  visit("asked_begin", log.requested_begin);
   visit("asked", log.requested);
-  visit("pick_begin", log.pick_begin);
   visit("picked", log.picked);
+  visit("last_picked", log.last_picked);
   visit("last_tokens", log.last_tokens);
   visit("attended_count", log.attended_count);
-  visit("attended_begin", log.attended_begin);
   visit("attended", log.attended);
   visit("buffered_tokens", log.buffered_tokens);
   visit("held_bytes", log.held_bytes);
@@ -69,6 +67,10 @@ void write(Hdf5File& file, const std::string& path, const std::vector<EventKind>
   for (const EventKind kind : kinds) codes.push_back(static_cast<std::uint8_t>(kind));
   file.write_vector(path, codes);
 }
+void write(Hdf5File& file, const std::string& path, const NumberSets& sets) {
+  file.write_vector(path + "_begin", sets.begin());
+  file.write_vector(path, sets.bytes());
+}
 
 template <typename T>
 void read(const Hdf5File& file, const std::string& path, std::vector<T>& values) {
@@ -81,6 +83,32 @@ void read(const Hdf5File& file, const std::string& path, std::vector<EventKind>&
       throw UserError(file.place(path), "found event kind " + std::to_string(code), "0 to 8");
     }
     kinds.push_back(static_cast<EventKind>(code));
+  }
+}
+
+/// The begin indices of a ragged array: `items` + 1 of them, rising from 0 to the number of
+/// elements.
+void check_begins(const Hdf5File& file, const std::string& path,
+                  const std::vector<std::int64_t>& begins, std::int64_t items,
+                  std::size_t elements) {
+  const bool rises = std::is_sorted(begins.begin(), begins.end());
+  if (std::ssize(begins) != items + 1 || begins.front() != 0 || !rises ||
+      begins.back() != static_cast<std::int64_t>(elements)) {
+    throw UserError(
+        file.place(path), "does not fit the array that it divides",
+        std::to_string(items + 1) + " rising numbers from 0 to " + std::to_string(elements));
+  }
+}
+
+void read(const Hdf5File& file, const std::string& path, NumberSets& sets) {
+  std::vector<std::int64_t> begin = file.read_vector<std::int64_t>(path + "_begin");
+  std::vector<std::uint8_t> bytes = file.read_vector<std::uint8_t>(path);
+  check_begins(file, path + "_begin", begin, std::max<std::int64_t>(std::ssize(begin) - 1, 0),
+               bytes.size());
+  sets = NumberSets(std::move(begin), std::move(bytes));
+  if (!sets.valid()) {
+    throw UserError(file.place(path), "holds bytes that are no runs of numbers",
+                    "pairs of variable-length integers (docs/access-log.md)");
   }
 }
 
@@ -106,20 +134,6 @@ std::vector<EntryFormat> formats_from(const std::string& text, const SourceLocat
                     "JSON as written by kvreplay");
   }
   return formats;
-}
-
-/// The begin indices of a ragged array: `items` + 1 of them, rising from 0 to the number of
-/// elements.
-void check_begins(const Hdf5File& file, const std::string& path,
-                  const std::vector<std::int64_t>& begins, std::int64_t items,
-                  std::size_t elements) {
-  const bool rises = std::is_sorted(begins.begin(), begins.end());
-  if (std::ssize(begins) != items + 1 || begins.front() != 0 || !rises ||
-      begins.back() != static_cast<std::int64_t>(elements)) {
-    throw UserError(
-        file.place(path), "does not fit the array that it divides",
-        std::to_string(items + 1) + " rising numbers from 0 to " + std::to_string(elements));
-  }
 }
 
 void check_size(const Hdf5File& file, const std::string& path, std::size_t found,
@@ -151,16 +165,18 @@ void check_stream(const Hdf5File& file, const std::string& path, const StreamLog
   begins("event_token_begin", log.event_token_begin, events, log.event_tokens.size());
   begins("window_begin", log.window_begin,
          std::max<std::int64_t>(std::ssize(log.window_begin) - 1, 0), log.window_requested.size());
-  begins("asked_begin", log.requested_begin, steps, log.requested.size());
-  begins("pick_begin", log.pick_begin, steps * log.rows, log.picked.size());
-  if (!log.attended_begin.empty()) {
-    begins("attended_begin", log.attended_begin, steps * log.query_heads, log.attended.size());
-  }
   const auto size = [&](const char* name, std::size_t found, std::int64_t expected) {
     check_size(file, path + name, found, expected);
   };
+  const auto sets = [&](const char* name, const NumberSets& found, std::int64_t expected) {
+    begins(name, found.begin(), expected, found.bytes().size());
+  };
+  sets("asked_begin", log.requested, steps);
+  sets("picked_begin", log.picked, steps * log.rows);
+  if (log.attended.size() > 0) sets("attended_begin", log.attended, steps * log.query_heads);
   size("event_group", log.event_group.size(), events);
   size("event_other", log.event_other.size(), events);
+  size("last_picked", log.last_picked.size(), steps * log.rows);
   size("last_tokens", log.last_tokens.size(), steps * log.rows);
   size("attended_count", log.attended_count.size(), steps * log.query_heads);
   size("buffered_tokens", log.buffered_tokens.size(), steps);
@@ -226,12 +242,6 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
 
 }  // namespace
 
-std::span<const GroupId> StreamLog::requested_at(std::int64_t step) const {
-  const auto begin = static_cast<std::size_t>(requested_begin[static_cast<std::size_t>(step)]);
-  const auto end = static_cast<std::size_t>(requested_begin[static_cast<std::size_t>(step) + 1]);
-  return std::span(requested).subspan(begin, end - begin);
-}
-
 void StreamLog::add(const GroupEvent& event) {
   event_kind.push_back(event.kind);
   event_group.push_back(event.group);
@@ -257,6 +267,7 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   file.write_text_attribute("/", "system", log.system);
   file.write_text_attribute("/", "decide_config", log.decide_config);
   file.write_text_attribute("/", "formats", to_text(log.formats));
+  file.write_integer_attribute("/", "share_of_context", log.share_of_context ? 1 : 0);
   file.write_integer_attribute("/", "query_heads", log.query_heads);
   file.write_integer_attribute("/", "kv_heads", log.kv_heads);
   file.write_integer_attribute("/", "head_dim", log.head_dim);
@@ -285,6 +296,7 @@ AccessLog read_access_log(const std::string& path) {
   log.decide_config = file.text_attribute("/", "decide_config");
   log.full_attention_layers = full_attention_layers_of(log.decide_config, file.place("/"));
   log.formats = formats_from(file.text_attribute("/", "formats"), file.place("/"));
+  log.share_of_context = file.integer_attribute("/", "share_of_context") != 0;
   log.query_heads = file.integer_attribute("/", "query_heads");
   log.kv_heads = file.integer_attribute("/", "kv_heads");
   log.head_dim = file.integer_attribute("/", "head_dim");

@@ -8,6 +8,7 @@
 
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/number_sets.hpp"
 
 namespace kvreplay {
 
@@ -32,21 +33,19 @@ struct StreamLog {
   std::vector<std::int64_t> window_begin{0};  ///< [positions + 1]
   std::vector<GroupId> window_requested;
 
-  // The groups that each step requested: the union over query heads, ascending.
-  std::vector<std::int64_t> requested_begin{0};  ///< [steps + 1]
-  std::vector<GroupId> requested;
+  NumberSets requested;  ///< [steps], the groups that each step requested: the union over rows
 
-  // What each row picked: `rows` rows per step, one for each query head or one for all.
+  // What each row picked: `rows` rows per step, one for each query head or one for all. All members
+  // of each group are attended to, except for the one picked last, which may be trimmed.
   std::int64_t rows = 0;
-  std::vector<std::int64_t> pick_begin{0};  ///< [steps * rows + 1]
-  std::vector<GroupId> picked;
-  std::vector<std::int32_t> last_tokens;  ///< [steps * rows], members of the last picked group
+  NumberSets picked;                      ///< [steps * rows], groups
+  std::vector<GroupId> last_picked;       ///< [steps * rows], kNoGroup where nothing was picked
+  std::vector<std::int32_t> last_tokens;  ///< [steps * rows], members of it
 
   // The number of tokens that each query head attended to, itself included. The tokens are stored
-  // only where they were requested.
+  // only where they were asked for.
   std::vector<std::int32_t> attended_count;  ///< [steps * query_heads]
-  std::vector<std::int64_t> attended_begin;  ///< [steps * query_heads + 1] or empty
-  std::vector<Token> attended;
+  NumberSets attended;                       ///< [steps * query_heads] or empty
 
   /// [steps], tokens in memory outside groups, before the step.
   std::vector<std::int32_t> buffered_tokens;
@@ -55,8 +54,7 @@ struct StreamLog {
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 
-  [[nodiscard]] std::int64_t steps() const { return std::ssize(requested_begin) - 1; }
-  [[nodiscard]] std::span<const GroupId> requested_at(std::int64_t step) const;
+  [[nodiscard]] std::int64_t steps() const { return requested.size(); }
   void add(const GroupEvent& event);
   void end_segment() { event_begin.push_back(std::ssize(event_kind)); }
   [[nodiscard]] GroupEvent event(std::int64_t index) const;
@@ -96,6 +94,8 @@ struct AccessLog {
   /// So many of the model's first layers use full attention, recorded or not; `decide_config` says
   /// it too.
   std::int64_t full_attention_layers = 0;
+  /// How much a step attends to, in layers that select, is a share of the sequence's length.
+  bool share_of_context = false;
   std::int64_t query_heads = 0;  ///< as recorded
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 
@@ -10,6 +11,16 @@ namespace kvreplay {
 /// Position of a token in its sequence.
 using Token = std::int32_t;
 
+/// The KV heads of a model.
+struct HeadShape {
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+
+  /// Key elements per token and layer.
+  [[nodiscard]] std::int64_t width() const { return kv_heads * head_dim; }
+  friend auto operator<=>(const HeadShape&, const HeadShape&) = default;
+};
+
 /// The shape of a stream: the sequence of entries that one index manages. A stream is one KV head
 /// of one layer, or all KV heads of a layer where a system keeps them jointly.
 struct StreamShape {
@@ -19,6 +30,8 @@ struct StreamShape {
   std::int64_t queries_per_kv_head = 1;
   std::int64_t head_dim = 0;
   float softmax_scale = 0;  ///< usually 1 / sqrt(head_dim)
+  /// Of a layer of the model that is replayed: the recorded one's, or by projection another's.
+  HeadShape model_heads{};
 
   [[nodiscard]] std::int64_t query_heads() const { return kv_heads * queries_per_kv_head; }
   /// Where its query heads lie in the layer's queries, [query_heads of the layer, head_dim].

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "policies/decide/directions.hpp"
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/precision/support/decoded_store.hpp"
 #include "policies/decide/precision/support/entry_bytes.hpp"
 #include "policies/kernels/kernels.hpp"
@@ -48,11 +49,14 @@ class LowRankKeys final : public Precision {
   void after_prompt(const Entries& layer, const Groups& groups, EventSink& events) override {
     const HalfTensor& keys = layer.keys;
     const std::int64_t width = keys.heads * keys.dim;
-    rank_ = settings_.rank;
-    if (rank_ == 0) {
-      rank_ = static_cast<std::int64_t>(settings_.rank_share * static_cast<double>(width));
+    const std::int64_t model_width = shape_.model_heads.width();
+    std::int64_t of_model = settings_.rank;
+    if (of_model == 0) {
+      of_model = static_cast<std::int64_t>(settings_.rank_share * static_cast<double>(model_width));
     }
-    rank_ = std::clamp<std::int64_t>(rank_, 1, width);
+    of_model = std::min(of_model, model_width);
+    const KeptColumns kept = kept_columns(of_model, model_width, width, width);
+    rank_ = kept.used;
 
     Directions directions(width);
     std::vector<float> flat(static_cast<std::size_t>(width));
@@ -78,6 +82,7 @@ class LowRankKeys final : public Precision {
       }
     }
     reencode(whole, events);
+    cost_per_column_ = kept.cost_per_column;
     prompt_tokens_ = keys.tokens;
     layer_heads_ = keys.heads;
   }
@@ -86,8 +91,9 @@ class LowRankKeys final : public Precision {
   /// are still visible, and [rank, head_dim] of its own.
   [[nodiscard]] std::int64_t held_bytes() const override {
     const std::int64_t tokens = std::max<std::int64_t>(0, prompt_tokens_ - visible_);
-    return 2 * rank_ *
-           (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
+    const std::int64_t per_column =
+        2 * (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
+    return std::llround(static_cast<double>(per_column * rank_) * cost_per_column_);
   }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
 
@@ -150,6 +156,7 @@ class LowRankKeys final : public Precision {
   Token visible_ = 0;  // earlier tokens have left the sliding window
   DecodedStore store_;
   std::int64_t rank_ = 0;
+  double cost_per_column_ = 1;  // KeptColumns
   std::vector<float> basis_;    // [rank, width]
   std::vector<float> factors_;  // [prompt tokens, rank] where entries leave memory
   std::int64_t prompt_tokens_ = 0;
@@ -161,10 +168,11 @@ const Registered<Precision> kLowRankKeys({
     .help = "the prompt's grouped keys are rebuilt from factors in memory; only values are fetched",
     .source = "ShadowKV (Sun et al., 2024), section 4; released code bytedance/ShadowKV",
     .parameters =
-        {integer_parameter("rank", "", 0, {0, 65536},
+        {integer_parameter("rank", kOfModelColumns, 0, {0, 65536},
                            "rank of the keys of all KV heads jointly; 0 = by rank_share"),
-         real_parameter("rank_share", "", 0.15625, {0, 1},
-                        "rank as a share of kv_heads * head_dim: 160 of 1024 in ShadowKV"),
+         real_parameter("rank_share", kOfModelColumns, 0.15625, {0, 1},
+                        "rank as a share of kv_heads * head_dim of the model that is "
+                        "replayed: 160 of 1024 in ShadowKV"),
          choice_parameter(
              "keys", {"pre_rope", "post_rope"}, "pre_rope",
              "which keys are factorised; pre_rope needs a plain RoPE, which is undone and "

@@ -19,6 +19,7 @@ class HeavyHitters final : public Retention {
         query_heads_(static_cast<double>(context.shape.query_heads())) {}
 
   [[nodiscard]] bool needs_attention() const override { return true; }
+  [[nodiscard]] bool keeps_share() const override { return true; }
 
   void notify_attention(std::int64_t, Token position, std::span<const Token> tokens,
                         std::span<const float> weights) override {

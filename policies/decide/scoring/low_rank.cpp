@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <vector>
 
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/scoring/support/aggregate.hpp"
 #include "policies/kernels/kernels.hpp"
 
@@ -13,15 +15,16 @@ namespace {
 /// that its dot product with a compressed key approximates the logit.
 class LowRank final : public Scoring {
  public:
-  LowRank(HeadRule rule, const StreamShape& shape, std::int64_t rank, const Adapter& adapter)
+  LowRank(HeadRule rule, const StreamShape& shape, const KeptColumns& kept, const Adapter& adapter)
       : shape_(shape),
-        rank_(rank),
+        rank_(kept.used),
+        counted_(kept.cost_per_column * static_cast<double>(kept.used)),
         aggregate_(rule, shape),
         flat_(static_cast<std::size_t>(shape.kv_heads * shape.head_dim)),
-        queries_(static_cast<std::size_t>(shape.query_heads() * rank)) {
+        queries_(static_cast<std::size_t>(shape.query_heads() * kept.used)) {
     // Transposed, [rank, kv_heads * head_dim], so that both projections become dot products.
     const std::int64_t columns = adapter.shape[1];
-    for (std::int64_t r = 0; r < rank; ++r) {
+    for (std::int64_t r = 0; r < rank_; ++r) {
       for (std::int64_t i = 0; i < std::ssize(flat_); ++i) {
         basis_.push_back(adapter.values[static_cast<std::size_t>(i * columns + r)]);
       }
@@ -49,10 +52,13 @@ class LowRank final : public Scoring {
     const std::span<float> scores = aggregate_.scores(tokens);
     kernels::score(queries_.data(), shape_.query_heads(), compressed_.data(), tokens, rank_,
                    scores.data(), tokens);
+    const auto counted = [&](std::int64_t per_column) {
+      return std::llround(static_cast<double>(per_column) * counted_);
+    };
     cost_ = {
-        .held_bytes = 2 * groups.grouped_tokens() * rank_,
-        .read_bytes = 2 * (groups.grouped_tokens() + width) * rank_,
-        .flops = 2 * shape_.query_heads() * rank_ * (groups.grouped_tokens() + shape_.head_dim)};
+        .held_bytes = counted(2 * groups.grouped_tokens()),
+        .read_bytes = counted(2 * (groups.grouped_tokens() + width)),
+        .flops = counted(2 * shape_.query_heads() * (groups.grouped_tokens() + shape_.head_dim))};
     return aggregate_.of_tokens(groups);
   }
 
@@ -72,6 +78,7 @@ class LowRank final : public Scoring {
 
   StreamShape shape_;
   std::int64_t rank_;
+  double counted_;  // columns of costs
   Aggregate aggregate_;
   std::vector<float> basis_;       // [rank, kv_heads * head_dim]
   std::vector<float> compressed_;  // [tokens, rank]; rows of tokens outside groups are meaningless
@@ -93,15 +100,19 @@ std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context
                         "the adapter another number",
                     "stream.heads = layer: the adapter joins all KV heads of a layer");
   }
+  const std::int64_t model_width = context.shape.model_heads.width();
   std::int64_t rank = arguments.integer("rank");
   const bool by_sigma = rank == 0;
-  if (by_sigma) rank = std::max<std::int64_t>(1, width / arguments.integer("sigma"));
-  if (rank > adapter.shape[1]) {
+  if (by_sigma) rank = model_width / arguments.integer("sigma");
+  // A wider model may have more columns than the recorded one: then all that there are count.
+  if (rank > adapter.shape[1] && !(by_sigma && model_width > width)) {
     throw UserError(arguments.place(by_sigma ? "sigma" : "rank"),
                     "found rank " + std::to_string(rank),
                     "rank 1 to " + std::to_string(adapter.shape[1]) + ", what the adapter has");
   }
-  return std::make_unique<LowRank>(head_rule_of(arguments), context.shape, rank, adapter);
+  return std::make_unique<LowRank>(head_rule_of(arguments), context.shape,
+                                   kept_columns(rank, model_width, width, adapter.shape[1]),
+                                   adapter);
 }
 
 const Registered<Scoring> kLowRank({
@@ -109,10 +120,13 @@ const Registered<Scoring> kLowRank({
     .help = "logits from keys of all heads compressed jointly; a group scores as its best token",
     .source = "KVSwap (Zhang et al., 2025), grouped prediction from a low-rank key cache",
     .parameters = {head_rule_parameter("sum_softmax"),
-                   integer_parameter("rank", "columns", 0, {0, 65536},
+                   integer_parameter("rank", kOfModelColumns, 0, {0, 65536},
                                      "elements of a compressed key; 0 = by sigma"),
-                   integer_parameter("sigma", "", 32, {1, 65536},
-                                     "compression: rank = kv_heads * head_dim / sigma")},
+                   integer_parameter(
+                       "sigma", kOfModelColumns, 32, {1, 65536},
+                       "compression: rank = kv_heads * head_dim / sigma of the model that is "
+                       "replayed, also where the recording is of a smaller one; at most what its "
+                       "adapter has")},
     .make = make,
 });
 

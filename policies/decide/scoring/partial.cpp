@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "policies/decide/directions.hpp"
+#include "policies/decide/kept_columns.hpp"
 #include "policies/decide/scoring/support/projected_keys.hpp"
 #include "policies/kernels/kernels.hpp"
 
@@ -12,7 +13,7 @@ namespace kvreplay {
 namespace {
 
 struct PartialSettings {
-  double ratio = 0;
+  KeptColumns kept{};
   bool columns_of_keys_too = false;
   std::optional<Adapter> skew;  ///< none: computed from the prompt's queries
 };
@@ -22,7 +23,7 @@ struct PartialSettings {
 class Partial final : public ProjectedKeys {
  public:
   Partial(HeadRule rule, const StreamShape& shape, PartialSettings settings)
-      : ProjectedKeys(rule, shape), settings_(std::move(settings)) {}
+      : ProjectedKeys(rule, shape, settings.kept.cost_per_column), settings_(std::move(settings)) {}
 
   void notify_prompt(const Entries& entries, const QueryWindow& window) override {
     if (window.queries.tokens == 0) {
@@ -82,8 +83,7 @@ class Partial final : public ProjectedKeys {
         for (std::size_t c = 0; c < sums.size(); ++c) sums[c] += std::abs(skewed[c]);
       }
     }
-    const auto kept = static_cast<std::int64_t>(settings_.ratio * static_cast<double>(dim));
-    std::vector<std::int32_t> columns(static_cast<std::size_t>(std::max<std::int64_t>(1, kept)));
+    std::vector<std::int32_t> columns(static_cast<std::size_t>(settings_.kept.used));
     kernels::top_k(sums.data(), dim, std::ssize(columns), columns);
     return columns;
   }
@@ -98,7 +98,9 @@ const Registered<Scoring> kPartial({
               "ours: under grouped queries the sums run over the query heads of a KV head",
     .parameters =
         {head_rule_parameter("per_query_head"),
-         real_parameter("ratio", "", 0.2, {0, 1}, "columns kept, as a share of the head's"),
+
+         real_parameter("ratio", kOfModelColumns, 0.2, {0, 1},
+                        "columns kept, as a share of head_dim of the model that is replayed"),
          choice_parameter(
              "columns_of", {"queries", "queries_and_keys"}, "queries",
              "whose largest columns are kept: those of the queries, or the union of theirs "
@@ -108,8 +110,12 @@ const Registered<Scoring> kPartial({
                           "ours, the prompt's own last queries")},
     .make =
         [](const Arguments& arguments, const Scoring::Context& context) {
+          const std::int64_t dim = context.shape.head_dim;
+          const std::int64_t model_dim = context.shape.model_heads.head_dim;
+          const auto kept =
+              static_cast<std::int64_t>(arguments.real("ratio") * static_cast<double>(model_dim));
           PartialSettings settings{
-              .ratio = arguments.real("ratio"),
+              .kept = kept_columns(kept, model_dim, dim, dim),
               .columns_of_keys_too = arguments.text("columns_of") == "queries_and_keys",
               .skew = std::nullopt};
           if (arguments.text("skew") == "adapter") {

@@ -13,6 +13,7 @@ class Everything final : public Selection {
       }
     }
   }
+  [[nodiscard]] std::int64_t most_runs(std::int64_t) const override { return 1; }
 };
 
 const Registered<Selection> kEverything({

@@ -44,6 +44,11 @@ class Selection {
   /// still hold an earlier step's picks.
   virtual void select(const Scores& scores, const Groups& groups,
                       std::vector<RowSelection>& selected) = 0;
+  /// Whether a row's budget is a share of the tokens so far.
+  [[nodiscard]] virtual bool selects_share() const { return false; }
+  /// About how many runs of consecutive groups a row selects at most, of a sequence of so many
+  /// tokens: what a log has to hold.
+  [[nodiscard]] virtual std::int64_t most_runs(std::int64_t tokens) const = 0;
 };
 
 }  // namespace kvreplay

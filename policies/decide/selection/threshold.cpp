@@ -29,6 +29,11 @@ class Threshold final : public Selection {
     }
   }
 
+  [[nodiscard]] bool selects_share() const override { return cap_.is_share(); }
+  [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
+    return cap_.most_tokens(tokens);
+  }
+
  private:
   /// Rounded down, as the released code does.
   [[nodiscard]] std::int64_t mean_count(const Scores& scores) const {

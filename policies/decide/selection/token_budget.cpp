@@ -26,6 +26,11 @@ class TokenBudget final : public Selection {
     }
   }
 
+  [[nodiscard]] bool selects_share() const override { return budget_.is_share(); }
+  [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
+    return budget_.most_tokens(tokens);
+  }
+
  private:
   Budget budget_;
   BestGroups best_;

@@ -28,6 +28,11 @@ class TopGroups final : public Selection {
     }
   }
 
+  [[nodiscard]] bool selects_share() const override { return groups_ == 0 && budget_.is_share(); }
+  [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
+    return groups_ > 0 ? groups_ : budget_.most_tokens(tokens);
+  }
+
  private:
   std::int64_t groups_;
   Budget budget_;

@@ -243,6 +243,7 @@ std::vector<Parameter> parameters() {
       real_parameter("headroom_share", "", 0.25, {0, 16},
                      "room per pool beyond twice the prompt's largest group, as a share of that")};
   for (Parameter& parameter : WriteBuffers::parameters()) all.push_back(std::move(parameter));
+  all.push_back(merge_reads_parameter());
   return all;
 }
 

@@ -201,6 +201,7 @@ std::vector<Parameter> parameters() {
       real_parameter("growth_share", "", 0.25, {0, 16},
                      "size of a further range as a share of the group's entries")};
   for (Parameter& parameter : WriteBuffers::parameters()) all.push_back(std::move(parameter));
+  all.push_back(merge_reads_parameter());
   return all;
 }
 

@@ -4,6 +4,13 @@
 
 namespace kvreplay {
 
+Parameter merge_reads_parameter() {
+  return flag_parameter("merge_reads", true,
+                        "ranges that a step reads become one read where they touch; false: each "
+                        "group is read by itself, as an engine does that asks for one after the "
+                        "other");
+}
+
 void Layout::locate_entries(std::int32_t stream, GroupId group, const StoredStream& stored,
                             std::vector<EntryPiece>& pieces) const {
   std::vector<Extent> extents;

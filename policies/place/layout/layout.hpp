@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/extent.hpp"
+#include "base/parameters.hpp"
 #include "base/registry.hpp"
 #include "policies/place/layout/support/co_retrieval.hpp"
 #include "policies/place/layout/support/stored_stream.hpp"
@@ -19,6 +20,9 @@ struct LayoutTraffic {
   std::vector<Extent> moved_reads;
 };
 
+/// "merge_reads", which every layout has: whether the ranges that a step reads become one read
+/// where they touch. It says what the system's I/O does, and changes no place.
+[[nodiscard]] Parameter merge_reads_parameter();
 /// A part of an entry's bytes, from `begin` on, and where it lies.
 struct EntryPiece {
   Token token = 0;

@@ -101,7 +101,7 @@ const Registered<Layout> kPacked({
     .name = "packed",
     .help = "groups lie back to back; a group that grows moves everything behind it",
     .source = "DynaKV 4, the baseline of dual-head pools",
-    .parameters = {},
+    .parameters = {merge_reads_parameter()},
     .make = [](const Arguments&,
                const Layout::Context& context) { return std::make_unique<Packed>(context); },
 });

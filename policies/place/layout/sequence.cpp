@@ -73,7 +73,7 @@ const Registered<Layout> kSequence({
     .name = "sequence",
     .help = "entries in token order, one stream after the other",
     .source = "DynaKV 4, the baseline; FlexGen, InfiniGen on disk",
-    .parameters = {},
+    .parameters = {merge_reads_parameter()},
     .make = [](const Arguments&,
                const Layout::Context& context) { return std::make_unique<Sequence>(context); },
 });

@@ -15,6 +15,7 @@
 namespace kvreplay {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -122,7 +123,9 @@ TEST_F(DecideTest, RefusesWhatATraceDoesNotHold) {
   const NamedDecideSpec low_rank{"low_rank", decide_spec(R"({
     "stream": {"heads": "layer"}, "grouping": {"part": "page"}, "scoring": {"part": "low_rank"},
     "selection": {"part": "top_groups"}})")};
-  EXPECT_THAT(message(path("trace.kvtrace.h5"), low_rank), HasSubstr("/adapter/00/joint_lowrank"));
+  EXPECT_THAT(message(path("trace.kvtrace.h5"), low_rank),
+              AllOf(HasSubstr("/adapter/00/joint_lowrank"), HasSubstr("which low_rank needs"),
+                    HasSubstr("`kvreplay record --adapt-text"), HasSubstr("`kvreplay adapt`")));
 }
 
 TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
@@ -141,7 +144,10 @@ TEST_F(DecideTest, TheLogReadsBackAsItWasWritten) {
 
 TEST_F(DecideTest, ADamagedLogIsRefused) {
   AccessLog log = decide(trace(), std::vector{clusters_}, {.max_steps = 3})[0];
-  log.layers[0].streams[1].requested_begin[2] = 1000000;
+  NumberSets& requested = log.layers[0].streams[1].requested;
+  std::vector<std::int64_t> begin = requested.begin();
+  begin[2] = 1000000;
+  requested = NumberSets(begin, requested.bytes());
   (void)bytes(log);
   try {
     (void)read_access_log(path("log.access.h5"));

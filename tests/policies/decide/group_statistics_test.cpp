@@ -77,8 +77,8 @@ TEST(GroupStatistics, TheHotGroupsAreTheFewestThatGiveTheShare) {
 
 TEST(GroupStatistics, AttendedTokensAreCountedByPage) {
   StreamLog log = StreamBuilder().create({0, 1}).request({0}).request({0}).log();
-  log.attended = {17, 0, 3, 2, 40, 41};
-  log.attended_begin = {0, 4, 6};
+  log.attended.add(std::vector<Token>{0, 2, 3, 17});
+  log.attended.add(std::vector<Token>{40, 41});
   // Pages 0 and 1 of the first row hold three and one, and page 2 holds both of the second row.
   const Mean mean = attended_in_page(log, 16);
   EXPECT_EQ(mean.count, 3);

@@ -113,26 +113,25 @@ TEST(LayerPolicy, TheLogExplainsEveryAttendedToken) {
         for (std::int64_t head = 0; head < stream.query_heads; ++head) {
           const std::int64_t row = step * stream.rows + (stream.rows == 1 ? 0 : head);
           std::set<Token> expected(groups.buffered().begin(), groups.buffered().end());
-          const std::int64_t end = stream.pick_begin[static_cast<std::size_t>(row) + 1];
-          for (std::int64_t p = stream.pick_begin[static_cast<std::size_t>(row)]; p < end; ++p) {
-            const GroupId group = stream.picked[static_cast<std::size_t>(p)];
+          const GroupId last = stream.last_picked[static_cast<std::size_t>(row)];
+          ASSERT_EQ(last == kNoGroup, stream.picked.count(row) == 0);
+          ASSERT_TRUE(last == kNoGroup || stream.picked.contains(row, last));
+          stream.picked.for_each(row, [&](GroupId group) {
             requested.insert(group);
             const std::vector<Token>& members = groups.members(group);
-            const auto count = p + 1 == end ? stream.last_tokens[static_cast<std::size_t>(row)]
-                                            : static_cast<std::int32_t>(members.size());
+            const auto count = group == last ? stream.last_tokens[static_cast<std::size_t>(row)]
+                                             : static_cast<std::int32_t>(members.size());
             expected.insert(members.begin(), members.begin() + count);
-          }
+          });
           expected.insert(own);
           const auto at = static_cast<std::size_t>(step * stream.query_heads + head);
-          const std::vector<Token> attended(
-              stream.attended.begin() + stream.attended_begin[at],
-              stream.attended.begin() + stream.attended_begin[at + 1]);
+          const std::vector<Token> attended =
+              stream.attended.numbers(step * stream.query_heads + head);
           ASSERT_EQ(attended, std::vector<Token>(expected.begin(), expected.end())) << json;
           ASSERT_EQ(stream.attended_count[at], std::ssize(attended));
           selective_steps += std::ssize(attended) < own + 1 ? 1 : 0;
         }
-        const auto got = stream.requested_at(step);
-        ASSERT_EQ(std::vector<GroupId>(got.begin(), got.end()),
+        ASSERT_EQ(stream.requested.numbers(step),
                   std::vector<GroupId>(requested.begin(), requested.end()));
       }
     }
@@ -204,7 +203,7 @@ TEST(LayerPolicy, ADenseLayerStaysInMemoryAndIsExact) {
   });
   EXPECT_TRUE(log.full_attention);
   for (const StreamLog& stream : log.streams) {
-    EXPECT_TRUE(stream.requested.empty());
+    EXPECT_TRUE(stream.requested.bytes().empty());
     EXPECT_THAT(stream.event_kind, Each(EventKind::kBuffered));
     EXPECT_THAT(stream.buffered_tokens, ElementsAre(40, 41, 42, 43, 44, 45));
   }

@@ -98,13 +98,12 @@ void check_log(const LayerLog& log, std::int64_t prompt, std::int64_t window,
             << what << ": held token " << token << " at " << position;
       }
       ASSERT_EQ(groups.grouped_tokens() + std::ssize(groups.buffered()), held);
-      for (const GroupId group : stream.requested_at(step)) {
+      for (const GroupId group : stream.requested.numbers(step)) {
         ASSERT_TRUE(groups.live(group)) << what << ": requested a group without tokens";
       }
       for (std::int64_t head = 0; head < stream.query_heads; ++head) {
-        const auto row = static_cast<std::size_t>(step * stream.query_heads + head);
-        for (std::int64_t i = stream.attended_begin[row]; i < stream.attended_begin[row + 1]; ++i) {
-          ASSERT_TRUE(sees(position, window, stream.attended[static_cast<std::size_t>(i)])) << what;
+        for (const Token token : stream.attended.numbers(step * stream.query_heads + head)) {
+          ASSERT_TRUE(sees(position, window, token)) << what;
         }
       }
     }
@@ -189,7 +188,9 @@ TEST(SlidingWindow, EventsOfATinyStream) {
                                      Pair(EventKind::kAppended, tokens(5))));
   EXPECT_THAT(events(2), ElementsAre(Pair(EventKind::kEvicted, tokens(4)),
                                      Pair(EventKind::kAppended, tokens(6))));
-  EXPECT_THAT(stream.attended, ElementsAre(3, 4, 5, 4, 5, 6));
+  ASSERT_EQ(stream.attended.size(), 2);
+  EXPECT_THAT(stream.attended.numbers(0), ElementsAre(3, 4, 5));
+  EXPECT_THAT(stream.attended.numbers(1), ElementsAre(4, 5, 6));
 }
 
 AccessLog log_of(LayerLog layer, const RandomLayer& from) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "policies/place/access_export.hpp"
+#include "policies/place/io_plan_bytes.hpp"
 #include "tests/support/log_builder.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -95,6 +96,40 @@ TEST(Place, WithoutACacheEveryStepReadsWhatItAsksFor) {
   EXPECT_THAT(layer.compute.score_bytes, ElementsAre(10, 12, 9));
   EXPECT_THAT(layer.compute.score_flops, ElementsAre(1000, 1200, 900));
   EXPECT_THAT(layer.compute.attended_tokens, ElementsAre(5, 4, 4));
+}
+
+TEST(Place, ReadsThatAreNotMergedAreThoseOfTheGroups) {
+  const AccessLog log = small_log();
+  const PlaceSpec spec = PlaceSpec::parse(ConfigNode::parse(
+      R"({"cache": {"part": "none"}, "layout": {"part": "sequence", "merge_reads": false}})",
+      "system.json"));
+  const IoPlan plan = place(log, spec, recorded_shape(log));
+  const LayerPlan& layer = plan.layers[0];
+  EXPECT_FALSE(layer.io.merge_reads);
+  EXPECT_THAT(layer.accounting.missed_bytes, ElementsAre(64, 32, 80));
+  EXPECT_THAT(reads_at(layer, 0),
+              ElementsAre(Extent{0, 16}, Extent{16, 16}, Extent{32, 16}, Extent{48, 16}));
+  EXPECT_THAT(reads_at(layer, 1), ElementsAre(Extent{0, 16}, Extent{32, 16}));
+  EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{64, 16}));
+  // Neighbouring tokens that are groups of their own are read one by one.
+  std::vector<StreamLog> tokens;
+  tokens.push_back(
+      StreamBuilder().create({0}).create({1}).create({2}).create({3, 4}).request({0, 1, 3}).log());
+  const AccessLog single = make_log(std::move(tokens), 1, 1, 4, 5);
+  EXPECT_THAT(reads_at(place(single, spec, recorded_shape(single)).layers[0], 0),
+              ElementsAre(Extent{0, 16}, Extent{16, 16}, Extent{48, 32}));
+
+  const IoPlan back = plan_from(to_bytes(plan));
+  EXPECT_FALSE(back.layers[0].io.merge_reads);
+  EXPECT_EQ(back.layers[0].io.reads, layer.io.reads);
+}
+
+TEST(Place, EveryLayoutSaysWhetherItsReadsAreMerged) {
+  for (const auto& [key, part] : part_catalogue()) {
+    if (key.first != Layout::kRole) continue;
+    EXPECT_TRUE(PartConfig<Layout>::by_name(key.second).arguments().flag("merge_reads"))
+        << key.second;
+  }
 }
 
 TEST(Place, ACacheKeepsWhatGrows) {
@@ -344,7 +379,7 @@ TEST_P(EachPlace, ConservesBytesWhateverHappens) {
       const auto at = static_cast<std::size_t>(step);
       std::int64_t requested = 0;
       for (std::size_t s = 0; s < count; ++s) {
-        for (const GroupId group : stream_of(s).requested_at(step)) {
+        for (const GroupId group : stream_of(s).requested.numbers(step)) {
           for (const Token token : state[s].members[group]) {
             const auto format = static_cast<std::size_t>(state[s].format[token]);
             requested += log.formats[format].entry_bytes(joint ? 5 : 1, 8);
@@ -493,7 +528,9 @@ TEST(Place, ResolvedIsCanonical) {
   const std::string text =
       parse(R"({"steps": {"value": 2, "source": "ClusterKV"}, "part": "last_steps"})", "packed")
           .resolved();
-  EXPECT_EQ(text, R"({"cache":{"part":"last_steps","steps":2},"layout":{"part":"packed"}})");
+  EXPECT_EQ(
+      text,
+      R"({"cache":{"part":"last_steps","steps":2},"layout":{"merge_reads":true,"part":"packed"}})");
 }
 
 TEST(Place, WrongConfigsAreNamed) {

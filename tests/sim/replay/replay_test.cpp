@@ -288,10 +288,11 @@ std::int64_t memory_bytes(const AccessLog& log) {
       bytes += bytes_of(s.event_begin) + bytes_of(s.event_kind) + bytes_of(s.event_group) +
                bytes_of(s.event_other) + bytes_of(s.event_token_begin) + bytes_of(s.event_tokens) +
                bytes_of(s.window_begin) + bytes_of(s.window_requested) +
-               bytes_of(s.requested_begin) + bytes_of(s.requested) + bytes_of(s.pick_begin) +
-               bytes_of(s.picked) + bytes_of(s.last_tokens) + bytes_of(s.attended_count) +
-               bytes_of(s.attended_begin) + bytes_of(s.attended) + bytes_of(s.buffered_tokens) +
-               bytes_of(s.held_bytes) + bytes_of(s.score_bytes) + bytes_of(s.score_flops);
+               bytes_of(s.requested.begin()) + bytes_of(s.requested.bytes()) +
+               bytes_of(s.picked.begin()) + bytes_of(s.picked.bytes()) + bytes_of(s.last_picked) +
+               bytes_of(s.last_tokens) + bytes_of(s.attended_count) + bytes_of(s.attended.begin()) +
+               bytes_of(s.attended.bytes()) + bytes_of(s.buffered_tokens) + bytes_of(s.held_bytes) +
+               bytes_of(s.score_bytes) + bytes_of(s.score_flops);
     }
   }
   return bytes;

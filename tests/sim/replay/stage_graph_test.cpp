@@ -72,6 +72,19 @@ TEST(StageGraph, CellsShareWhatDoesNotDependOnWhereTheyDiffer) {
   EXPECT_THAT(graph.decisions()[0].systems, ElementsAre("cached", "plain", "same"));
 }
 
+TEST(StageGraph, DecisionsThatCountColumnsDependOnTheModel) {
+  Experiment experiment = experiment_of({cell_of(0), cell_of(0), cell_of(4), cell_of(4)});
+  experiment.systems.push_back(SystemSpec::load(kConfigs + "/systems/infinigen.json"));
+  experiment.models.push_back(ModelSpec::load(kConfigs + "/models/llama3.1-8b.json"));
+  experiment.cells[1].model = 1;
+  experiment.cells[3].model = 1;
+  const StageGraph graph = graph_of(experiment);
+  EXPECT_EQ(graph.decision_of(0), graph.decision_of(1));
+  EXPECT_NE(graph.decision_of(2), graph.decision_of(3));
+  EXPECT_EQ(graph.decisions()[graph.decision_of(3)].model_heads, (HeadShape{8, 128}));
+  EXPECT_EQ(graph.decisions()[graph.decision_of(0)].model_heads, HeadShape{});
+}
+
 TEST(StageGraph, EdgesGoBothWays) {
   const Experiment experiment = experiment_of({cell_of(0), cell_of(0, 1), cell_of(1), cell_of(2)});
   const StageGraph graph = graph_of(experiment);

@@ -123,11 +123,10 @@ TEST_F(Systems, PickNoMoreTokensThanTheirBudget) {
           for (std::int64_t row = step * stream.rows; row < (step + 1) * stream.rows; ++row) {
             const auto at = static_cast<std::size_t>(row);
             std::int64_t tokens = 0;
-            for (std::int64_t p = stream.pick_begin[at]; p < stream.pick_begin[at + 1]; ++p) {
-              const bool is_last = p + 1 == stream.pick_begin[at + 1];
-              const GroupId group = stream.picked[static_cast<std::size_t>(p)];
+            stream.picked.for_each(row, [&](GroupId group) {
+              const bool is_last = group == stream.last_picked[at];
               tokens += is_last ? stream.last_tokens[at] : std::ssize(groups.members(group));
-            }
+            });
             EXPECT_LE(tokens, budget);
             max = std::max(max, tokens);
           }

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "tests/sim/sim_specs.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -74,6 +77,48 @@ TEST(ContextProjection, SelectionStaysAsRecorded) {
   EXPECT_EQ(after.accounting.missed_bytes, before.accounting.missed_bytes);
   EXPECT_EQ(after.io.reads_at(0).front().bytes, before.io.reads_at(0).front().bytes);
   EXPECT_EQ(after.dram.cache_bytes, before.dram.cache_bytes);
+}
+
+TEST(ContextProjection, AShareOfTheContextStaysAShare) {
+  for (const bool has_capacity : {false, true}) {
+    IoPlan recorded = plan_that_attends(0.5);
+    recorded.share_of_context = true;
+    recorded.cache_has_capacity = has_capacity;
+    const IoPlan projected = project_context(recorded, 250);
+    const LayerPlan& before = recorded.layers.front();
+    const LayerPlan& after = projected.layers.front();
+    for (std::size_t step = 0; step < 2; ++step) {
+      EXPECT_EQ(after.compute.attended_tokens[step], 2.5 * before.compute.attended_tokens[step]);
+      EXPECT_EQ(after.accounting.hit_bytes[step] * 2, before.accounting.hit_bytes[step] * 5);
+      EXPECT_EQ(after.accounting.requested_bytes[step] * 2,
+                before.accounting.requested_bytes[step] * 5);
+      EXPECT_EQ(after.accounting.requested_bytes[step],
+                after.accounting.hit_bytes[step] + after.accounting.missed_bytes[step]);
+      // Two and a half times as many reads of the same size: rounded up, and each in its own place.
+      const auto reads = after.io.reads_at(static_cast<std::int64_t>(step));
+      EXPECT_EQ(std::vector<Extent>(reads.begin(), reads.end()),
+                (std::vector<Extent>{{500, 1000}, {4500, 1000}, {8500, 1000}}));
+    }
+    EXPECT_GE(after.io.region_bytes, 10000u);
+    EXPECT_EQ(after.dram.cache_bytes, has_capacity ? before.dram.cache_bytes : 5000);
+    EXPECT_EQ(after.dram.fetched_bytes, 2500);
+  }
+}
+
+TEST(ContextProjection, OfManyReadsAShareIsSpreadEvenly) {
+  IoPlan recorded{"test", {tiny_model().kv_shape()}, kPromptTokens, kStepCount, 0, {}};
+  recorded.share_of_context = true;
+  LayerPlan& layer = recorded.layers.emplace_back();
+  std::vector<Extent> reads;
+  for (std::uint64_t i = 0; i < 8; ++i) reads.push_back({i * 100, 10});
+  for (std::int64_t step = 0; step < kStepCount; ++step) add_step(layer, reads, {}, 20);
+  layer.io.region_bytes = 1000;
+  const IoPlan projected = project_context(recorded, 125);
+  const auto of_step = projected.layers.front().io.reads_at(1);
+  ASSERT_EQ(of_step.size(), 10U);
+  EXPECT_TRUE(std::equal(reads.begin(), reads.end(), of_step.begin()));
+  EXPECT_EQ(of_step[8].offset, 1000u);
+  EXPECT_EQ(of_step[9].offset, 1400u);
 }
 
 TEST(ContextProjection, WhatIsKeptForEveryTokenGrows) {

@@ -128,8 +128,19 @@ TEST(Time, SerialWaitsForEveryRead) {
   }
 }
 
-/// The prefetch schedule written out, for a device that serves the reads of one layer after those
-/// of the other.
+TEST(Time, ReadsThatTouchAreRequestsOfTheirOwnWhereTheyAreNotMerged) {
+  IoPlan plan = plan_of(false);
+  LayerPlan::Io& io = plan.layers.front().io;
+  for (std::size_t i = 1; i < io.reads.size(); i += 2) io.reads[i].offset = 4096;
+  const auto requests = [&](bool merge) {
+    io.merge_reads = merge;
+    return time_on(plan, 777, "serial").steps.front().read_requests;
+  };
+  EXPECT_EQ(requests(true), 4);
+  EXPECT_EQ(requests(false), 4 * 2);
+}
+
+/// The prefetch schedule written out, for a device that serves one layer's reads after the other's.
 SimTime prefetch_latency(SimTime reads_ns, std::size_t depth) {
   const LayerCompute layer = layer_times();
   SimTime now = 0;

@@ -16,11 +16,25 @@ from kvreplay.hdf5_files import File, PathLike, check_index, reading
 EVENTS = ("created", "appended", "split", "buffered", "sealed", "evicted", "dissolved", "loaded",
           "re-encoded")
 BUFFERED = -1  # in place of a group: in memory, outside groups
+VERSION = 2
 LOG = "a log of `kvreplay run --access-log`"
 
 
 def _ragged(values: numpy.ndarray, begins: numpy.ndarray) -> list[numpy.ndarray]:
     return [values[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
+
+
+def _numbers(runs: numpy.ndarray) -> numpy.ndarray:
+    """A set of numbers from its bytes: variable-length integers, a gap and a length per run."""
+    if len(runs) == 0:
+        return numpy.empty(0, numpy.int32)
+    starts = numpy.concatenate([[0], numpy.flatnonzero(runs < 128)[:-1] + 1])
+    place = numpy.arange(len(runs)) - numpy.repeat(starts, numpy.diff([*starts, len(runs)]))
+    parts = (runs & 127).astype(numpy.int64) << (7 * place)
+    gaps, lengths = numpy.add.reduceat(parts, starts).reshape(-1, 2).T
+    begins = numpy.cumsum(gaps + lengths) - lengths
+    offset = numpy.arange(lengths.sum()) - numpy.repeat(numpy.cumsum(lengths) - lengths, lengths)
+    return (numpy.repeat(begins, lengths) + offset).astype(numpy.int32)
 
 
 class Stream:
@@ -50,14 +64,14 @@ class Stream:
                 self._read[name] = self._folder[name][:]
         return self._read[name]
 
-    def _part(self, values: str, begins: str, item: int) -> numpy.ndarray:
-        begin, end = self.data(begins)[item:item + 2]
-        return self.data(values)[begin:end]
+    def _set(self, name: str, item: int) -> numpy.ndarray:
+        begin, end = self.data(f"{name}_begin")[item:item + 2]
+        return _numbers(self.data(name)[begin:end])
 
     def requested(self, step: int) -> numpy.ndarray:
         """The groups that the step requests, ascending."""
         check_index(self._where, "step", step, self._steps)
-        return self._part("asked", "asked_begin", step)
+        return self._set("asked", step)
 
     def asked(self, step: int) -> numpy.ndarray:
         """The former name of requested()."""
@@ -65,19 +79,21 @@ class Stream:
         return self.requested(step)
 
     def picked(self, step: int, row: int = 0) -> numpy.ndarray:
-        """The groups that a row picked, best first. A row is a query head, or all heads of the
-        stream where `rows` is 1."""
+        """The groups that a row picked, ascending. A row is a query head, or all heads of the
+        stream where `rows` is 1. The one picked last, which may be trimmed, is in
+        data("last_picked"), how many of its members are attended to in data("last_tokens"): an
+        element per step and row."""
         check_index(self._where, "step", step, self._steps)
         check_index(self._where, "row", row, self.rows)
-        return self._part("picked", "pick_begin", step * self.rows + row)
+        return self._set("picked", step * self.rows + row)
 
     def attended(self, step: int, query_head: int) -> numpy.ndarray:
         """The positions that a query head attended to, ascending; the last is the step's own."""
         check_index(self._where, "step", step, self._steps)
         check_index(self._where, "query head", query_head, self.query_heads)
-        if len(self.data("attended_begin")) == 0:
+        if len(self.data("attended_begin")) <= 1:
             raise UserError(f"{self._where}/attended: tokens were not recorded; allowed: {LOG}")
-        return self._part("attended", "attended_begin", step * self.query_heads + query_head)
+        return self._set("attended", step * self.query_heads + query_head)
 
     def events(self) -> pandas.DataFrame:
         """What happened to the groups, in order: `segment` (0 = the prompt, s + 1 = after the
@@ -121,10 +137,14 @@ class AccessLog(File):
     """What stage 1 decided for one system on one trace (docs/access-log.md)."""
 
     def __init__(self, path: PathLike) -> None:
-        needed = ("system", "layers", "steps", "prompt_tokens", "query_heads", "kv_heads",
-                  "trace_sha256", "decide_config")
+        needed = ("format_version", "system", "layers", "steps", "prompt_tokens", "query_heads",
+                  "kv_heads", "trace_sha256", "decide_config")
         super().__init__(path, "kvaccess", needed, LOG)
         about = self.attributes
+        if about["format_version"] != VERSION:
+            self.close()
+            raise UserError(f"{self.path}: format_version is {about['format_version']}; allowed: "
+                            f"{VERSION}, as this kvreplay writes it")
         self.system: str = about["system"]
         self.steps: int = about["steps"]
         self.prompt_tokens: int = about["prompt_tokens"]
@@ -160,11 +180,11 @@ class AccessLog(File):
                         f"allowed: {LOG}")
 
     def selections(self, layer: int) -> pandas.DataFrame:
-        """One row per step and query head of the layer: `groups` (those that its row picked, best
-        first) and `attended_tokens` (how many, including its own)."""
+        """One row per step and query head of the layer: `groups` (those that its row picked,
+        ascending) and `attended_tokens` (how many, including its own)."""
         rows = []
         for stream in self.streams(layer):
-            picked = _ragged(stream.data("picked"), stream.data("pick_begin"))
+            picked = [stream._set("picked", row) for row in range(self.steps * stream.rows)]
             counts = stream.data("attended_count").reshape(self.steps, stream.query_heads)
             for step, head in numpy.ndindex(counts.shape):
                 row = step * stream.rows + (head if stream.rows > 1 else 0)

@@ -31,7 +31,9 @@ MAX_BARS = 40  # of a panel, and numbers
 def read_rows(file, quality):
     rows = table(file, (*NEEDED, quality), "the folder of a `kvreplay run`")
     for place, row in enumerate(rows):
-        for name in (*NUMBERS, quality):
+        # A recording says nothing of the quality of a longer context.
+        known_only = () if plot_style.is_stretched(row) and not row[quality] else (quality,)
+        for name in (*NUMBERS, *known_only):
             try:
                 known = math.isfinite(float(row[name]))
             except ValueError:
@@ -91,7 +93,11 @@ def short(number):
 
 def draw_quality(axes, rows, styles, many, quality, limits):
     """One mark per series; small numbered marks where there are more series than marks."""
-    for row in rows:
+    known = [row for row in rows if row[quality]]
+    if not known:
+        axes.text(0.5, 0.5, "not known: the context is\nlonger than the recording", fontsize=7,
+                  transform=axes.transAxes, ha="center", va="center")
+    for row in known:
         style = dict(styles[row["series"]], marker="o") if many else styles[row["series"]]
         axes.scatter(float(row["tokens_per_s"]), float(row[quality]), s=6 if many else 34, zorder=3,
                      clip_on=False, edgecolors="none" if many else "white", linewidths=0.6, **style)
@@ -206,7 +212,8 @@ def draw(case, rows, quality):
         figure.set_layout_engine("none")  # positions stay as they are now
         for column, device in enumerate(devices):
             number_points(axes[0][column], [row for row in rows if row["device"] == device
-                                            and row["series"] in barred], numbers, quality)
+                                            and row["series"] in barred and row[quality]],
+                          numbers, quality)
     return figure
 
 

@@ -54,6 +54,12 @@ def series_styles(names):
             for place, name in enumerate(names)}
 
 
+def is_stretched(row):
+    """Whether a row of results stands for a longer sequence than was recorded: its hit rates are of
+    the recording's length, and it has no quality."""
+    return ", stretched from " in (row.get("projection") or "")
+
+
 def made_with(rows):
     """What every caption should say of rows of results: trace, model, platform, device; whether
     decisions are projected onto the model, and whether a trace is synthetic."""
@@ -65,7 +71,8 @@ def made_with(rows):
     if any(str(row.get("synthetic")) == "1" for row in rows):
         texts[0] += " (SYNTHETIC, not recorded)"
     if any(row.get("projection", "none") != "none" for row in rows):
-        texts[1] += " (projected)"
+        stretched = any(map(is_stretched, rows))
+        texts[1] += " (projected, hit rates of a shorter recording)" if stretched else " (projected)"
     return "; ".join(texts)
 
 

@@ -28,6 +28,7 @@ MAX_SPANS = 4000  # in the picture of the timeline
 MAIN = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
         "latency_ms", "compute_ms", "exposed_io_ms", "read_bytes_per_step", "hit_rate",
         "dram_kv_bytes", "energy_mj_per_token", "attention_mass", "output_error")
+HIT_RATES = ("hit_rate", "best_hit_rate")
 NAMES = {"trace", "model", "platform", "device", "system", "projection"}
 
 STYLE = """
@@ -118,6 +119,12 @@ def rounded(field):
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
 
 
+def shown(row, name):
+    """A field for the eye; hit rates of a recording that stands for a longer context are marked."""
+    marked = name in HIT_RATES and row[name] and plot_style.is_stretched(row)
+    return rounded(row[name]) + ("*" if marked else "")
+
+
 def table(rows, columns, definitions):
     def kind(name):
         numbers = [row[name] for row in rows if row[name]]
@@ -127,7 +134,7 @@ def table(rows, columns, definitions):
     head = "".join(f'<th{kinds[name]} title="{text(definitions.get(name, ""))}">{text(name)}</th>'
                    for name in columns)
     body = "".join("<tr>" + "".join(f'<td{kinds[name]} title="{text(row[name])}">'
-                                    f"{text(rounded(row[name]))}</td>" for name in columns)
+                                    f"{text(shown(row, name))}</td>" for name in columns)
                    + "</tr>\n" for row in rows)
     return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
 
@@ -271,6 +278,8 @@ def page(folder, rows, layers, manifest, timeline, quality, progress):
     projections = plot_results.unique(row["projection"] for row in rows)
     if projections != ["none"]:
         said += "; projected: " + "; ".join(projections)
+    if any(map(plot_style.is_stretched, rows)):
+        said += ". * of the recording's own length, not of the context that it stands for"
     synthetic = plot_results.unique(row["trace"] for row in rows if row.get("synthetic") == "1")
     mark = ""
     if synthetic:

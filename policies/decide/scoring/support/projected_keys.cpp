@@ -1,13 +1,15 @@
 #include "policies/decide/scoring/support/projected_keys.hpp"
 
 #include <cassert>
+#include <cmath>
 
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
 
-ProjectedKeys::ProjectedKeys(HeadRule rule, const StreamShape& shape)
+ProjectedKeys::ProjectedKeys(HeadRule rule, const StreamShape& shape, double cost_per_column)
     : shape_(shape),
+      cost_per_column_(cost_per_column),
       aggregate_(rule, shape),
       heads_(static_cast<std::size_t>(shape.kv_heads)),
       key_(static_cast<std::size_t>(shape.head_dim)) {}
@@ -35,9 +37,12 @@ Scores ProjectedKeys::score(QueryRows queries, const Groups& groups, const Entri
     }
     kernels::score(queries_.data(), per_head, head.keys.data(), tokens, head.rank,
                    scores.data() + kv * per_head * tokens, tokens);
-    cost_.held_bytes += 2 * groups.grouped_tokens() * head.rank;
-    cost_.read_bytes += 2 * (groups.grouped_tokens() + dim) * head.rank;
-    cost_.flops += 2 * per_head * head.rank * (groups.grouped_tokens() + dim);
+    const auto counted = [&](std::int64_t per_column) {
+      return std::llround(static_cast<double>(per_column * head.rank) * cost_per_column_);
+    };
+    cost_.held_bytes += counted(2 * groups.grouped_tokens());
+    cost_.read_bytes += counted(2 * (groups.grouped_tokens() + dim));
+    cost_.flops += counted(2 * per_head * (groups.grouped_tokens() + dim));
   }
   return aggregate_.of_tokens(groups);
 }

@@ -13,7 +13,8 @@ namespace kvreplay {
 /// projections approximates q . k. The projected keys of all tokens are in memory.
 class ProjectedKeys : public Scoring {
  public:
-  ProjectedKeys(HeadRule rule, const StreamShape& shape);
+  /// cost_per_column: KeptColumns.
+  ProjectedKeys(HeadRule rule, const StreamShape& shape, double cost_per_column);
 
   void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups, const Entries& entries) final;
@@ -35,6 +36,7 @@ class ProjectedKeys : public Scoring {
   void project(const Head& head, const float* row, float* projected) const;
 
   StreamShape shape_;
+  double cost_per_column_;
   Aggregate aggregate_;
   std::vector<Head> heads_;  // by KV head
   std::vector<float> key_;

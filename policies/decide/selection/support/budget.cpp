@@ -42,6 +42,11 @@ std::int64_t Budget::tokens(const Groups& groups) const {
   return std::max<std::int64_t>(tokens, 0);
 }
 
+std::int64_t Budget::most_tokens(std::int64_t tokens) const {
+  if (tokens_ > 0) return std::min(tokens_, tokens);
+  return static_cast<std::int64_t>(std::ceil(share_ * static_cast<double>(tokens)));
+}
+
 std::span<const GroupId> BestGroups::find(std::span<const float> scores, std::int64_t count) {
   const std::int64_t kept = std::min(count, std::ssize(scores));
   groups_.resize(static_cast<std::size_t>(kept));

@@ -19,6 +19,9 @@ class Budget {
 
   /// The budget at this step; at least 0.
   [[nodiscard]] std::int64_t tokens(const Groups& groups) const;
+  [[nodiscard]] bool is_share() const { return tokens_ == 0; }
+  /// No step's budget is larger in a sequence of `tokens`.
+  [[nodiscard]] std::int64_t most_tokens(std::int64_t tokens) const;
 
  private:
   enum class Covers { kSelected, kSinks, kAll };

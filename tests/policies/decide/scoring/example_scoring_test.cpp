@@ -90,7 +90,7 @@ TEST(ExampleScoring, IsPickedByNameInASystem) {
   const LayerLog log = replay_layer(layer, spec, [](std::int64_t, auto attention) {
     for (const HeadAttention& head : attention) EXPECT_LT(head.tokens.size(), 20u);
   });
-  EXPECT_EQ(log.streams[0].requested_at(5).size(), 3u);
+  EXPECT_EQ(log.streams[0].requested.count(5), 3);
   EXPECT_EQ(part_catalogue().at({"scoring", "first_key"}).source, "an example");
 }
 
