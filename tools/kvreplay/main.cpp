@@ -69,7 +69,7 @@ void check_lists(const CLI::App& program, int argc, char** argv) {
   }
 }
 
-int run(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App program(
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
       "times them on modelled flash devices.");
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   try {
-    return kvreplay::run(argc, argv);
+    return kvreplay::run_command(argc, argv);
   } catch (const kvreplay::UserError& error) {
     return kvreplay::fail(error.what(), kvreplay::kUserMistake);
   } catch (const std::exception& error) {
