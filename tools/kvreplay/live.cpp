@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -28,6 +26,7 @@
 #include "tools/kvreplay/open_target.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/text_options.hpp"
+#include "tools/kvreplay/utc_time.hpp"
 
 namespace kvreplay {
 namespace {
@@ -55,18 +54,6 @@ struct LiveCommand {
   std::string out;
   ConfigFolder configs = ConfigFolder::standard();
 };
-
-std::string utc_now() {
-  std::time_t now = std::time(nullptr);
-  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
-    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
-  }
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
 
 /// The system with --set and --budget.
 SystemSpec load_system(const LiveCommand& command) {

@@ -1,7 +1,4 @@
 #include <CLI/CLI.hpp>
-#include <array>
-#include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -15,6 +12,7 @@
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/utc_time.hpp"
 
 namespace kvreplay {
 namespace {
@@ -25,16 +23,7 @@ struct ProbeCommand {
   std::string out;
 };
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 16> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d", &parts);
-  return text.data();
-}
-
-void probe(const ProbeCommand& command) {
+void probe_machine(const ProbeCommand& command) {
   if (std::filesystem::exists(command.out)) {
     throw UserError({command.out, ""}, "it exists", "a new file");
   }
@@ -45,7 +34,7 @@ void probe(const ProbeCommand& command) {
   const HostFacts host = host_facts();
   const std::string source = "kvreplay platform probe --model " + model.name() + " --threads " +
                              std::to_string(options.threads) + " on " + host.name + ", " +
-                             host.kernel + ", " + today();
+                             host.kernel + ", " + utc_now().substr(0, 10);
   const std::string json = platform_json(
       probe_platform(model, options),
       host.name + ": " + std::to_string(options.threads) + " threads, as measured", source);
@@ -88,7 +77,7 @@ void add_platform(CLI::App& program) {
       "the two apart. Example:\n"
       "  kvreplay platform probe --model smollm2-135m --threads 2 --out mine.json\n"
       "  kvreplay run first --set platform=./mine.json --set model=smollm2-135m");
-  command->callback([options] { probe(*options); });
+  command->callback([options] { probe_machine(*options); });
 }
 
 }  // namespace kvreplay

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/text_options.hpp"
+#include "tools/kvreplay/utc_time.hpp"
 
 namespace kvreplay {
 namespace {
@@ -34,19 +34,6 @@ struct RecordCommand {
   SamplingOptions sampling{.temperature = 0};
   RecordOptions record;
 };
-
-/// The time of SOURCE_DATE_EPOCH, which makes builds reproducible, or else the current time.
-std::string utc_now() {
-  std::time_t now = std::time(nullptr);
-  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
-    now = static_cast<std::time_t>(std::strtoll(epoch, nullptr, 10));
-  }
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 std::vector<std::int64_t> parse_layers(const std::string& text) {
   std::vector<std::int64_t> layers;
