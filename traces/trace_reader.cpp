@@ -220,6 +220,13 @@ TraceInfo read_info(const Hdf5File& hdf5) {
                     "complete = 1");
   }
   (void)root.integer("complete", 1, 1);
+  // A writer that says these means another softmax than the one that readers compute.
+  for (const char* const name : {"softcap", "attn_logit_softcapping", "sinks", "s_aux"}) {
+    if (!hdf5.has_attribute("/", name)) continue;
+    throw root.refuse(name, "there",
+                      "a recording of plain softmax attention: learned sinks and soft caps on "
+                      "scores are not computed");
+  }
 
   TraceInfo info;
   info.model = root.text("model");

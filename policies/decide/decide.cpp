@@ -38,8 +38,8 @@ std::optional<RotaryEmbedding> rope_of(const TraceInfo& info, std::int64_t index
                          info.head_dim);
 }
 
-LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t steps) {
-  const auto at = static_cast<std::size_t>(index);
+LayerShape layer_shape(const TraceInfo& info, const WindowedLayer& layer, std::int64_t steps) {
+  const auto at = static_cast<std::size_t>(layer.index);
   return {.layer = info.recorded_layers[at],
           .query_heads = info.query_heads,
           .kv_heads = info.kv_heads,
@@ -47,26 +47,26 @@ LayerShape layer_shape(const TraceInfo& info, std::int64_t index, std::int64_t s
           .softmax_scale = static_cast<float>(info.softmax_scale),
           .prompt_tokens = info.prompt_tokens,
           .max_tokens = info.prompt_tokens + steps,
-          .sliding_window = info.sliding_window[at],
-          .rope = rope_of(info, index)};
+          .sliding_window = layer.sliding_window,
+          .rope = rope_of(info, layer.index)};
 }
 
 QueryWindow prompt_window(const TraceLayer& layer, std::int64_t prompt_tokens) {
   return {layer.queries.first_tokens(prompt_tokens - layer.query_start), layer.query_start};
 }
 
-/// Retention's layer ratios, [systems][recorded layers]: 1 where a system compares no layers.
+/// Retention's layer ratios, [systems][layers]: 1 where a system compares no layers.
 using LayerRatios = std::vector<std::vector<double>>;
 
-/// The scores of each system for the recorded layer at `index`; 0 where it compares no layers.
-std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
+/// The scores of each system for a recorded layer; 0 where it compares no layers.
+std::vector<double> layer_scores(const TraceReader& trace, const WindowedLayer& recorded,
                                  std::span<const NamedDecideSpec> systems) {
-  const LayerShape layer = layer_shape(trace.info(), index, 0);
+  const LayerShape layer = layer_shape(trace.info(), recorded, 0);
   std::vector<double> scores;
   for (const NamedDecideSpec& system : systems) {
     scores.push_back(0);
     if (!compares_layers(system.spec, layer)) continue;
-    const TraceLayer data = trace.load_layer(index);
+    const TraceLayer data = trace.load_layer(recorded.index);
     scores.back() = layer_score(system.spec, layer,
                                 Entries{data.keys, data.values}.first_tokens(layer.prompt_tokens),
                                 prompt_window(data, layer.prompt_tokens));
@@ -74,12 +74,12 @@ std::vector<double> layer_scores(const TraceReader& trace, std::int64_t index,
   return scores;
 }
 
-LayerRatios all_layer_ratios(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
-                             int threads) {
-  const std::size_t layers = trace.info().recorded_layers.size();
-  std::vector<std::vector<double>> scores(layers);
+LayerRatios all_layer_ratios(const TraceReader& trace, std::span<const WindowedLayer> layers,
+                             std::span<const NamedDecideSpec> systems, int threads) {
+  std::vector<std::vector<double>> scores(layers.size());
   parallel_for(std::ssize(scores), threads, [&](std::int64_t index) {
-    scores[static_cast<std::size_t>(index)] = layer_scores(trace, index, systems);
+    const auto at = static_cast<std::size_t>(index);
+    scores[at] = layer_scores(trace, layers[at], systems);
   });
   LayerRatios ratios;
   for (std::size_t s = 0; s < systems.size(); ++s) {
@@ -121,17 +121,17 @@ struct DecidedLayer {
   std::vector<EntryFormat> formats;
 };
 
-/// Replays the recorded layer at `index` through all systems in lockstep. Returns one DecidedLayer
-/// per system.
-std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t index,
+/// Replays layers[index] through all systems in lockstep. Returns one DecidedLayer per system.
+std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
+                                       std::span<const WindowedLayer> layers, std::size_t index,
                                        std::int64_t steps, std::span<const NamedDecideSpec> systems,
                                        const LayerRatios& ratios,
                                        const TokenFeatureSource& features,
                                        const DecideOptions& options) {
-  const TraceLayer data = trace.load_layer(index);
+  const TraceLayer data = trace.load_layer(layers[index].index);
   const Entries entries{data.keys, data.values};
   const std::int64_t prompt = trace.info().prompt_tokens;
-  const LayerShape shape = layer_shape(trace.info(), index, steps);
+  const LayerShape shape = layer_shape(trace.info(), layers[index], steps);
   const TraceAdapters adapters(trace);
   const QueryWindow window = prompt_window(data, prompt);
 
@@ -142,7 +142,7 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
                                         .features = &features,
                                         .seed = options.seed,
                                         .record_tokens = options.record_tokens,
-                                        .layer_ratio = ratios[i][static_cast<std::size_t>(index)]});
+                                        .layer_ratio = ratios[i][index]});
     policies.back().add_prompt(entries.first_tokens(prompt), window);
   }
 
@@ -179,13 +179,21 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace, std::int64_t in
 
 }  // namespace
 
+std::vector<WindowedLayer> recorded_layers(const TraceInfo& info) {
+  std::vector<WindowedLayer> layers;
+  for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
+    layers.push_back({static_cast<std::int64_t>(i), info.sliding_window[i]});
+  }
+  return layers;
+}
+
 void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   check(trace, std::span(&system, 1));
   const TraceAdapters adapters(trace);
   const TraceTokenFeatures features(trace);
   const TraceInfo& info = trace.info();
-  for (std::int64_t index = 0; index < std::ssize(info.recorded_layers); ++index) {
-    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, index, info.decode_steps()),
+  for (const WindowedLayer& layer : recorded_layers(info)) {
+    static_cast<void>(LayerPolicy(system.spec, layer_shape(info, layer, info.decode_steps()),
                                   {.adapters = &adapters, .features = &features}));
   }
 }
@@ -198,12 +206,14 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
                                  ? std::min(options.max_steps, info.decode_steps())
                                  : info.decode_steps();
 
-  const LayerRatios ratios = all_layer_ratios(trace, systems, options.threads);
+  const std::vector<WindowedLayer> replayed =
+      options.layers.empty() ? recorded_layers(info) : options.layers;
+  const LayerRatios ratios = all_layer_ratios(trace, replayed, systems, options.threads);
   const TraceTokenFeatures features(trace);
-  std::vector<std::vector<DecidedLayer>> layers(info.recorded_layers.size());
+  std::vector<std::vector<DecidedLayer>> layers(replayed.size());
   parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {
-    layers[static_cast<std::size_t>(index)] =
-        decide_layer(trace, index, steps, systems, ratios, features, options);
+    const auto at = static_cast<std::size_t>(index);
+    layers[at] = decide_layer(trace, replayed, at, steps, systems, ratios, features, options);
   });
 
   std::vector<AccessLog> logs;

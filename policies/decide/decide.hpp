@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,12 +14,24 @@ namespace kvreplay {
 
 class Progress;
 
+/// A recorded layer, attended to through a sliding window: its own, or a narrower one that the
+/// layer is to stand for.
+struct WindowedLayer {
+  std::int64_t index = 0;           ///< of TraceInfo::recorded_layers
+  std::int64_t sliding_window = 0;  ///< 0 = all tokens
+  friend auto operator<=>(const WindowedLayer&, const WindowedLayer&) = default;
+};
+
+/// Every recorded layer as it was recorded.
+[[nodiscard]] std::vector<WindowedLayer> recorded_layers(const TraceInfo& info);
+
 struct DecideOptions {
   std::uint64_t seed = 1;
   int threads = 1;
-  std::int64_t max_steps = 0;    ///< decode steps to replay; 0 = all steps of the trace
-  bool record_tokens = false;    ///< log every attended token, not only the groups
-  Progress* progress = nullptr;  ///< advances once per layer and step
+  std::vector<WindowedLayer> layers{};  ///< to replay, in the order of the log; empty = as recorded
+  std::int64_t max_steps = 0;           ///< decode steps to replay; 0 = all steps of the trace
+  bool record_tokens = false;           ///< log every attended token, not only the groups
+  Progress* progress = nullptr;         ///< advances once per layer and step
 };
 
 struct NamedDecideSpec {

@@ -26,6 +26,7 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
   for (const LayerLog& layer : log.layers) {
     LayerMeans& made = layers.emplace_back();
     made.layer = layer.layer;
+    made.sliding_window = layer.sliding_window;
     made.full_attention = layer.full_attention;
     made.means.recall = mean(layer.quality.recall);
     made.means.attention_mass = mean(layer.quality.attention_mass);
@@ -66,6 +67,7 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
   write(std::ssize(layers));
   for (const LayerMeans& layer : layers) {
     write(layer.layer);
+    write(layer.sliding_window);
     write(layer.full_attention);
     for_means(layer.means, write);
   }
@@ -77,6 +79,7 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
   std::vector<LayerMeans> layers(read.count());
   for (LayerMeans& layer : layers) {
     read(layer.layer);
+    read(layer.sliding_window);
     read(layer.full_attention);
     for_means(layer.means, read);
   }

@@ -21,7 +21,8 @@ struct QualityMeans {
 
 /// Of one recorded layer.
 struct LayerMeans {
-  std::int64_t layer = 0;  ///< the recorded model's number
+  std::int64_t layer = 0;           ///< the recorded model's number
+  std::int64_t sliding_window = 0;  ///< LayerLog's
   bool full_attention = false;
   QualityMeans means;
 };

@@ -156,6 +156,7 @@ LayerLog LayerPolicy::finish() && {
   LayerLog log;
   log.layer = shape_.layer;
   log.full_attention = full_attention_;
+  log.sliding_window = shape_.sliding_window;
   for (const auto& stream : streams_) log.streams.push_back(std::move(*stream).finish());
   return log;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -24,8 +23,7 @@ void for_prompt_attention(const StreamShape& shape, std::int64_t sliding_window,
   std::vector<float> output(query.size());
   for (std::int64_t i = 0; i < window.queries.tokens; ++i) {
     const std::int64_t position = window.start + i;
-    const std::int64_t first =
-        sliding_window > 0 ? std::max<std::int64_t>(0, position + 1 - sliding_window) : 0;
+    const std::int64_t first = first_visible(position, sliding_window);
     const std::span<const Token> seen = std::span<const Token>(tokens).subspan(
         static_cast<std::size_t>(first), static_cast<std::size_t>(position + 1 - first));
     for (std::int64_t head = 0; head < shape.query_heads(); ++head) {

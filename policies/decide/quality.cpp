@@ -18,8 +18,7 @@ std::span<const float> row(const std::vector<float>& rows, std::int64_t index, s
 
 void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRows queries) {
   const std::int64_t end = entries.keys.tokens;
-  const std::int64_t first =
-      shape.sliding_window > 0 ? std::max<std::int64_t>(0, end - shape.sliding_window) : 0;
+  const std::int64_t first = first_visible(end - 1, shape.sliding_window);
   const std::int64_t seen = end - first;
   head_dim_ = shape.head_dim;
   tokens_.resize(static_cast<std::size_t>(seen));

@@ -38,8 +38,7 @@ class StreamPolicy final : public EventSink {
   [[nodiscard]] StreamLog finish() && { return std::move(log_); }
 
  private:
-  /// The tokens that a row's query heads attend to, ascending, without those hidden by the layer's
-  /// sliding window.
+  /// The tokens that a row's query heads attend to, ascending.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
   /// Fills picked_ and requested_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
@@ -50,12 +49,16 @@ class StreamPolicy final : public EventSink {
   void log_window(const Entries& entries, const QueryWindow& window);
   void log_step(std::span<const HeadAttention> attention);
   void buffer(Token begin, Token end);
+  /// Evicts what lies before `first`: the layer's sliding window has left it behind for good. No
+  /// part selects, and no later stage holds or reads, what has been evicted.
+  void expire(Token first);
   void notify_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
                         std::span<const float> weights);
   void notify_prompt_attention(const Entries& entries, const QueryWindow& window);
 
   StreamShape shape_;
   std::int64_t sliding_window_;
+  Token visible_ = 0;  // earlier tokens have expired
   Token sink_tokens_;
   Token recent_tokens_;
   std::int64_t window_queries_;

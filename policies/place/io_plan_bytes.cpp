@@ -10,26 +10,34 @@ namespace {
 
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
-  auto& [full_attention, io, compute, dram, accounting] = layer;
+  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting] = layer;
   auto& [read_begin, reads, write_begin, writes, cache_read_begin, cache_reads, cache_paged,
          prompt_write_bytes, region_bytes, live_bytes] = io;
   auto& [attended_tokens, score_bytes, score_flops] = compute;
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
-  visit_all(visit, full_attention, read_begin, reads, write_begin, writes, cache_read_begin,
-            cache_reads, cache_paged, prompt_write_bytes, region_bytes, live_bytes, requested_bytes,
-            hit_bytes, missed_bytes, best_hit_bytes, moved_bytes, attended_tokens, score_bytes,
-            score_flops, cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes);
+  visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, write_begin, writes,
+            cache_read_begin, cache_reads, cache_paged, prompt_write_bytes, region_bytes,
+            live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes,
+            attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes, index_bytes,
+            fetched_bytes, entries_bytes);
 }
 
-/// Visits the numbers of a plan, without its layers.
+/// Visits the numbers of a plan, without its kinds and layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
-  auto& [system, shape, prompt_tokens, steps, full_attention_layers, layers] = plan;
-  auto& [model_layers, query_heads, kv_heads, head_dim] = shape;
-  visit_all(visit, system, model_layers, query_heads, kv_heads, head_dim, prompt_tokens, steps,
-            full_attention_layers);
+  auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers] = plan;
+  visit_all(visit, system, prompt_tokens, steps, full_attention_layers);
 }
+
+/// Visits the members of a shape but for its window, which may be absent.
+template <typename Shape, typename Visit>
+void for_shape(Shape& shape, Visit&& visit) {
+  auto& [layers, query_heads, kv_heads, head_dim, one_vector, sliding_window] = shape;
+  visit_all(visit, layers, query_heads, kv_heads, head_dim, one_vector);
+}
+
+constexpr std::int64_t kAnyWindow = -1;
 
 /// The largest number that divides every offset and size. It is mostly the bytes of an entry or a
 /// page, so that offsets and sizes in this unit are small numbers.
@@ -102,6 +110,11 @@ struct ByteCounter {
 std::string to_bytes(const IoPlan& plan) {
   PackedWriter write;
   for_plan(plan, write);
+  write(std::ssize(plan.kinds));
+  for (const KvShape& kind : plan.kinds) {
+    for_shape(kind, write);
+    write(kind.sliding_window.value_or(kAnyWindow));
+  }
   write(std::ssize(plan.layers));
   for (const LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanWriter{write});
   return write.bytes();
@@ -111,6 +124,13 @@ IoPlan plan_from(std::string_view bytes) {
   PackedReader read(bytes);
   IoPlan plan;
   for_plan(plan, read);
+  plan.kinds.resize(read.count());
+  for (KvShape& kind : plan.kinds) {
+    for_shape(kind, read);
+    std::int64_t window = kAnyWindow;
+    read(window);
+    if (window != kAnyWindow) kind.sliding_window = window;
+  }
   plan.layers.resize(read.count());
   for (LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanReader{read});
   read.check_end();

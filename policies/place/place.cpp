@@ -53,12 +53,13 @@ struct TargetStream {
   }
 };
 
-/// Entry bytes of a stream, by format.
+/// Entry bytes, by format, of a stream of `kv_heads` of the target's heads.
 std::vector<std::int64_t> format_bytes(const AccessLog& log, std::int64_t kv_heads,
-                                       std::int64_t head_dim) {
+                                       const KvShape& target) {
   std::vector<std::int64_t> bytes;
   for (const EntryFormat& format : log.formats) {
-    bytes.push_back(format.entry_bytes(kv_heads, head_dim));
+    const std::int64_t both = format.entry_bytes(kv_heads, target.head_dim);
+    bytes.push_back(target.one_vector ? (both + 1) / 2 : both);
   }
   if (bytes.empty()) throw std::logic_error("an access log without entry formats");
   return bytes;
@@ -83,7 +84,7 @@ std::vector<TargetStream> target_streams(const AccessLog& log, const LayerLog& l
                        .query_heads = target.query_heads / count,
                        .recorded_head_dim = log.head_dim,
                        .head_dim = target.head_dim,
-                       .stored = StoredStream(format_bytes(log, kv_heads, target.head_dim)),
+                       .stored = StoredStream(format_bytes(log, kv_heads, target)),
                        .in_hand = {}});
   }
   return streams;
@@ -315,10 +316,11 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, L
   }
 }
 
-LayerPlan place_full_attention(const AccessLog& log, const KvShape& target) {
+LayerPlan place_full_attention(const AccessLog& log, const LayerLog& layer, const KvShape& target) {
   const auto steps = static_cast<std::size_t>(log.steps);
   LayerPlan plan;
   plan.full_attention = true;
+  plan.sliding_window = layer.sliding_window;
   plan.io.read_begin.assign(steps + 1, 0);
   plan.io.write_begin.assign(steps + 1, 0);
   LayerPlan::Accounting& counted = plan.accounting;
@@ -328,10 +330,11 @@ LayerPlan place_full_attention(const AccessLog& log, const KvShape& target) {
     values->assign(steps, 0);
   }
   for (std::int64_t step = 0; step < log.steps; ++step) {
-    plan.compute.attended_tokens.push_back(static_cast<double>(log.prompt_tokens + step + 1));
+    plan.compute.attended_tokens.push_back(
+        static_cast<double>(visible_tokens(log.prompt_tokens + step + 1, layer.sliding_window)));
   }
   plan.dram.entries_bytes =
-      (log.prompt_tokens + log.steps) * format_bytes(log, target.kv_heads, target.head_dim).front();
+      (log.prompt_tokens + log.steps) * format_bytes(log, target.kv_heads, target).front();
   return plan;
 }
 
@@ -348,19 +351,20 @@ void set_future_accesses(Cache& cache, const AccessLog& log, const LayerLog& lay
 }
 
 /// The hits of the oracle with the cache's capacity.
-void add_bound(const AccessLog& log, const LayerLog& layer, const PartConfig<Cache>& cache,
+void add_bound(const AccessLog& log, const OracleBounds::Layer& at, const PartConfig<Cache>& cache,
                const KvShape& target, OracleBounds& bounds, LayerPlan& plan) {
+  const LayerLog& layer = log.layers[at.index];
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   const Cache::Context context{
       .streams = std::ssize(streams),
-      .entry_bytes = format_bytes(log, streams.front().kv_heads, target.head_dim).front()};
+      .entry_bytes = format_bytes(log, streams.front().kv_heads, target).front()};
   // Where the cache keeps nothing or misses nothing, no other cache of its capacity differs.
   if (plan.dram.cache_bytes == 0 || cache.make(context)->holds_everything()) {
     plan.accounting.best_hit_bytes = plan.accounting.hit_bytes;
     return;
   }
   const OracleCapacity capacity = oracle_capacity(cache, plan.dram.cache_bytes);
-  plan.accounting.best_hit_bytes = bounds.get(layer.layer, capacity, [&] {
+  plan.accounting.best_hit_bytes = bounds.get(at, capacity, [&] {
     const std::unique_ptr<Cache> oracle = oracle_with(capacity, context);
     set_future_accesses(*oracle, log, layer, target);
     HitCounter counter(streams, *oracle);
@@ -369,14 +373,15 @@ void add_bound(const AccessLog& log, const LayerLog& layer, const PartConfig<Cac
   });
 }
 
-LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
+LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const PlaceSpec& spec,
                       const KvShape& target, OracleBounds& bounds) {
-  if (layer.full_attention) return place_full_attention(log, target);
+  const LayerLog& layer = log.layers[at.index];
+  if (layer.full_attention) return place_full_attention(log, layer, target);
   LayerPlan plan;
+  plan.sliding_window = layer.sliding_window;
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   if (streams.empty()) throw std::logic_error("a layer that selects, without streams");
-  const std::vector<std::int64_t> bytes =
-      format_bytes(log, streams.front().kv_heads, target.head_dim);
+  const std::vector<std::int64_t> bytes = format_bytes(log, streams.front().kv_heads, target);
   const auto count = static_cast<std::int64_t>(streams.size());
   std::vector<WindowSelections> window;
   for (const TargetStream& stream : streams) {
@@ -397,7 +402,7 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
   }
   add_compute(streams, log.steps, plan);
-  add_bound(log, layer, spec.cache, target, bounds, plan);
+  add_bound(log, at, spec.cache, target, bounds, plan);
   return plan;
 }
 
@@ -459,7 +464,7 @@ std::span<const Extent> LayerPlan::Io::cache_reads_at(std::int64_t step) const {
   return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
 }
 
-const OracleBounds::HitBytes& OracleBounds::get(std::int64_t layer, const OracleCapacity& capacity,
+const OracleBounds::HitBytes& OracleBounds::get(const Layer& layer, const OracleCapacity& capacity,
                                                 const std::function<HitBytes()>& compute) {
   Bound* bound = nullptr;
   {
@@ -472,17 +477,28 @@ const OracleBounds::HitBytes& OracleBounds::get(std::int64_t layer, const Oracle
 
 IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
              OracleBounds* bounds) {
-  check(log, target);
+  return place(log, spec, std::span(&target, 1), bounds);
+}
+
+IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShape> kinds,
+             OracleBounds* bounds) {
   OracleBounds own;
   if (bounds == nullptr) bounds = &own;
   IoPlan plan{.system = log.system,
-              .shape = target,
+              .kinds = std::vector<KvShape>(kinds.begin(), kinds.end()),
               .prompt_tokens = log.prompt_tokens,
               .steps = log.steps,
               .full_attention_layers = log.full_attention_layers,
               .layers = {}};
-  for (const LayerLog& layer : log.layers) {
-    plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
+  for (std::int64_t kind = 0; kind < std::ssize(kinds); ++kind) {
+    const KvShape& target = kinds[static_cast<std::size_t>(kind)];
+    check(log, target);
+    for (std::size_t index = 0; index < log.layers.size(); ++index) {
+      const std::int64_t window = log.layers[index].sliding_window;
+      if (target.sliding_window.value_or(window) != window) continue;
+      plan.layers.push_back(place_layer(log, {index, kind}, spec, target, *bounds));
+      plan.layers.back().kind = kind;
+    }
   }
   return plan;
 }

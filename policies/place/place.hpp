@@ -1,9 +1,12 @@
 #pragma once
 
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,12 +43,16 @@ struct PlaceSpec {
 };
 
 /// The shape that a plan is made for: that of the recorded model, or of a larger one by projection.
+/// A model whose layers differ has one shape for each kind of layer.
 struct KvShape {
-  std::int64_t layers = 0;
+  std::int64_t layers = 0;  ///< of the whole model
   std::int64_t query_heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  friend bool operator==(const KvShape&, const KvShape&) = default;
+  bool one_vector = false;  ///< key and value are one vector, stored once
+  /// Follows the layers that were decided under this sliding window, 0 = none; nullopt: any layer.
+  std::optional<std::int64_t> sliding_window{};
+  friend auto operator<=>(const KvShape&, const KvShape&) = default;
 };
 
 /// What one layer of one sequence does at every step, in three parts for three readers: device I/O,
@@ -85,8 +92,8 @@ struct LayerPlan {
     std::int64_t index_bytes = 0;
     std::int64_t fetched_bytes = 0;  ///< most bytes missed in a step: the read buffer
     /// Entries of all tokens at the end of the trace, each in its format, wherever they are;
-    /// evicted ones count as if they were kept. Under full attention DRAM holds these bytes, and
-    /// the four numbers above are 0.
+    /// evicted ones count as if they were kept. Under full attention DRAM holds these bytes, or the
+    /// share of them inside a sliding window, and the four numbers above are 0.
     std::int64_t entries_bytes = 0;
   };
 
@@ -102,18 +109,21 @@ struct LayerPlan {
     std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to move them
   };
 
-  bool full_attention = false;  ///< LayerLog::full_attention: all in memory, no I/O
+  bool full_attention = false;      ///< LayerLog::full_attention: all in memory, no I/O
+  std::int64_t sliding_window = 0;  ///< LayerLog's: what left it is neither stored nor read
+  std::int64_t kind = 0;            ///< of IoPlan::kinds
   Io io;
   Compute compute;
   Dram dram;
   Accounting accounting;
 };
 
-/// What stage 2 placed for a model of the given shape, with one plan per recorded layer. Layer i of
-/// the model follows layers[i mod R] of the R recorded layers without full attention.
+/// What stage 2 placed for a model of the given shapes: for each kind of layer, one plan per
+/// decided layer that the kind follows. Layer i of the model follows plan i mod R of the R plans of
+/// its kind without full attention.
 struct IoPlan {
   std::string system;
-  KvShape shape;
+  std::vector<KvShape> kinds;
   std::int64_t prompt_tokens = 0;
   std::int64_t steps = 0;
   std::int64_t full_attention_layers = 0;  ///< the model's first ones, as in AccessLog
@@ -123,13 +133,18 @@ struct IoPlan {
 /// Statistics of the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries.)
 [[nodiscard]] Mean read_length(const LayerPlan& plan);
 
-/// What the oracle would have hit, by layer and capacity, for one access log and shape. It is
-/// shared by plans that differ in the kind of cache or the layout. Thread-safe.
+/// What the oracle would have hit, by layer, kind and capacity, for one access log. It is shared by
+/// plans that differ in the kind of cache or the layout. Thread-safe.
 class OracleBounds {
  public:
   using HitBytes = std::vector<std::int64_t>;  ///< by step
+  struct Layer {
+    std::size_t index = 0;  ///< of AccessLog::layers
+    std::int64_t kind = 0;  ///< of IoPlan::kinds
+    friend auto operator<=>(const Layer&, const Layer&) = default;
+  };
   /// Computes the bound unless it is known.
-  const HitBytes& get(std::int64_t layer, const OracleCapacity& capacity,
+  const HitBytes& get(const Layer& layer, const OracleCapacity& capacity,
                       const std::function<HitBytes()>& compute);
 
  private:
@@ -138,10 +153,10 @@ class OracleBounds {
     HitBytes hit_bytes;
   };
   std::mutex mutex_;
-  std::map<std::pair<std::int64_t, OracleCapacity>, Bound> bounds_;
+  std::map<std::pair<Layer, OracleCapacity>, Bound> bounds_;
 };
 
-/// Stage 2: replays an access log through a cache and a layout, for a model of the given shape. KV
+/// Stage 2: replays an access log through a cache and a layout, for a model of the given shapes. KV
 /// head g of the target uses recorded head g mod the number of recorded heads, and entries have the
 /// target's bytes.
 ///
@@ -150,7 +165,10 @@ class OracleBounds {
 /// has already read or created it: a step reads no group twice.
 ///
 /// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
-/// shape.
+/// shapes.
+[[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec,
+                           std::span<const KvShape> kinds, OracleBounds* bounds = nullptr);
+/// The same for a model whose layers are all of one shape.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
                            OracleBounds* bounds = nullptr);
 

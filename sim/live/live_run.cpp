@@ -6,10 +6,12 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
+#include "base/config.hpp"
 #include "base/error.hpp"
 #include "base/parallel.hpp"
 #include "devices/real/host.hpp"
@@ -560,19 +562,16 @@ LiveResult run_live(const Model& model, const SystemSpec& system, const BlockTar
 
 ModelSpec model_spec_of(const Model& model) {
   const Architecture& a = model.architecture();
-  ModelSpec spec;
-  spec.name = model.name();
-  spec.layers = a.layers;
-  spec.hidden_size = a.hidden_size;
-  spec.query_heads = a.query_heads;
-  spec.kv_heads = a.kv_heads;
-  spec.head_dim = a.head_dim;
-  spec.ffn_size = a.ffn_size;
-  spec.vocabulary = a.vocabulary;
-  spec.weight_bits = model.output().floats != nullptr ? 32 : 16;
-  spec.tied_embeddings = model.embedding().floats == model.output().floats &&
-                         model.embedding().bfloats == model.output().bfloats;
-  return spec;
+  const bool tied = model.embedding().floats == model.output().floats &&
+                    model.embedding().bfloats == model.output().bfloats;
+  const nlohmann::json spec{
+      {"title", model.name()},        {"source", "its model file"},
+      {"layers", a.layers},           {"hidden_size", a.hidden_size},
+      {"query_heads", a.query_heads}, {"kv_heads", a.kv_heads},
+      {"head_dim", a.head_dim},       {"ffn_size", a.ffn_size},
+      {"vocabulary", a.vocabulary},   {"weight_bits", model.output().floats != nullptr ? 32 : 16},
+      {"tied_embeddings", tied}};
+  return ModelSpec::parse(ConfigNode::parse(spec.dump(), model.file()), model.name());
 }
 
 CellResult live_cell(const Model& model, const SystemSpec& system, const std::string& device,

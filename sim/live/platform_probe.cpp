@@ -117,8 +117,9 @@ class Probe {
     const auto add = [&](std::int64_t weights, const std::vector<double>& us) {
       result_.matrix_vector.push_back({static_cast<double>(weights), median(us)});
     };
-    add(spec_.qkv_weights(), project);
-    add(spec_.output_weights() + spec_.ffn_weights(), rest);
+    const LayerSpec& layer = spec_.layer(0);
+    add(layer.query_weights + layer.key_value_weights, project);
+    add(layer.output_weights + layer.ffn_weights, rest);
     add(spec_.head_weights(), head);
     sort(result_.matrix_vector);
   }
@@ -137,8 +138,9 @@ class Probe {
       transformer_.finish_layer();
       return us_since(begin);
     });
-    const auto weights =
-        static_cast<double>(spec_.qkv_weights() + spec_.output_weights() + spec_.ffn_weights());
+    const LayerSpec& layer = spec_.layer(0);
+    const auto weights = static_cast<double>(layer.query_weights + layer.key_value_weights +
+                                             layer.output_weights + layer.ffn_weights);
     result_.matrix_gflop_s = 2 * weights * kRows / us * 1e-3;
   }
 

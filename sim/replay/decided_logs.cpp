@@ -13,7 +13,7 @@ namespace kvreplay {
 struct DecidedLogs::Held {
   std::mutex mutex;
   std::shared_ptr<const AccessLog> log;
-  std::map<std::array<std::int64_t, 3>, OracleBounds> bounds;  ///< by shape
+  std::map<std::vector<KvShape>, OracleBounds> bounds;  ///< by the model's kinds
 };
 
 DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
@@ -28,7 +28,7 @@ DecidedLogs::~DecidedLogs() = default;
 std::int64_t DecidedLogs::max_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
-  const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;
+  const std::int64_t rows = std::ssize(node.layers) * node.steps * info.query_heads;
   return rows * (info.prompt_tokens + node.steps) * (record_tokens_ ? 8 : 4);
 }
 
@@ -56,14 +56,14 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
     specs.push_back({system.name, system.decide});
     units += context_.estimate.units(Stage::kDecide, i);
   }
-  const auto layer_steps =
-      static_cast<double>(std::ssize(trace.reader.info().recorded_layers) * first.steps);
+  const auto layer_steps = static_cast<double>(std::ssize(first.layers) * first.steps);
   context_.begin_stage("decide", first.trace,
                        context_.estimate.nanoseconds(Stage::kDecide, units) / layer_steps);
   DecideOptions options;
   options.seed = first.seed;
   options.threads = context_.threads;
   options.max_steps = first.steps;
+  options.layers = first.layers;
   options.record_tokens = record_tokens_;
   options.progress = context_.progress;
   const Stopwatch watch;
@@ -99,10 +99,10 @@ std::shared_ptr<const AccessLog> DecidedLogs::stored_log(std::size_t decision) c
   }
 }
 
-OracleBounds& DecidedLogs::bounds(std::size_t decision, const KvShape& shape) {
+OracleBounds& DecidedLogs::bounds(std::size_t decision, const std::vector<KvShape>& kinds) {
   Held& held = *held_[decision];
   const std::lock_guard guard(held.mutex);
-  return held.bounds[{shape.query_heads, shape.kv_heads, shape.head_dim}];
+  return held.bounds[kinds];
 }
 
 void DecidedLogs::release(std::size_t decision) {

@@ -34,7 +34,7 @@ class DecidedLogs {
   /// The log, as decided or stored. It is decided again if the store has lost it meanwhile.
   [[nodiscard]] std::shared_ptr<const AccessLog> get(std::size_t decision);
   /// What plans of the log share. Dropped when the log is released.
-  [[nodiscard]] OracleBounds& bounds(std::size_t decision, const KvShape& shape);
+  [[nodiscard]] OracleBounds& bounds(std::size_t decision, const std::vector<KvShape>& kinds);
   void release(std::size_t decision);
 
  private:

@@ -498,7 +498,9 @@ std::string Experiment::resolved() const {
     add_variant(object["system"], system.name, json::parse(system.resolved()));
   }
   for (const ModelSpec& model : models) {
-    add_variant(object["model"], model.name, to_json(model.arguments));
+    json arguments = to_json(model.arguments);
+    arguments.update(json::parse(model.by_layer));
+    add_variant(object["model"], model.name, std::move(arguments));
   }
   for (const PlatformSpec& platform : platforms) {
     add_variant(object["platform"], platform.name, json::parse(platform.resolved()));

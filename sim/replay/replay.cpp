@@ -55,7 +55,9 @@ StageGraph graph_of(const Experiment& experiment, const std::vector<ReplayTrace>
                     const ReplayOptions& options) {
   std::vector<TraceIdentity> identities;
   for (const ReplayTrace& trace : traces) {
-    identities.push_back({trace.sha256, trace.reader.info().decode_steps()});
+    const TraceInfo& info = trace.reader.info();
+    identities.push_back(
+        {trace.sha256, info.decode_steps(), recorded_layers(info), trace.reader.file()});
   }
   return {experiment, identities, options.record_tokens, options.shard};
 }

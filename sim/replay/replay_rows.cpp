@@ -1,29 +1,68 @@
 #include "sim/replay/replay_rows.hpp"
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/error.hpp"
 #include "policies/decide/layer_means.hpp"
 
 namespace kvreplay {
 namespace {
 
-std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
-                       std::int64_t head_dim) {
-  return std::to_string(layers) + " layers " + std::to_string(query_heads) + "/" +
-         std::to_string(kv_heads) + "x" + std::to_string(head_dim);
+std::string heads_text(std::int64_t query_heads, std::int64_t kv_heads, std::int64_t head_dim) {
+  return std::to_string(query_heads) + "/" + std::to_string(kv_heads) + "x" +
+         std::to_string(head_dim);
 }
 
-/// "none", or how the recorded shape stands for the model's: layers, query heads/KV heads x size,
+std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
+                       std::int64_t head_dim) {
+  return std::to_string(layers) + " layers " + heads_text(query_heads, kv_heads, head_dim);
+}
+
+/// How the layers of a model differ, as in "4 see all tokens, 22 see 512 tokens"; empty where they
+/// are alike and the model's file gives no windows.
+std::string kinds_text(const ModelSpec& model) {
+  const std::string first = heads_text(model.query_heads, model.kv_heads, model.head_dim);
+  std::map<std::int64_t, std::int64_t> windows;
+  std::map<std::string, std::int64_t> other_heads;
+  std::int64_t sharing = 0;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const LayerSpec& layer = model.layer(i);
+    if (!layer.attends) continue;
+    const KvShape& kind = model.kv_kinds()[static_cast<std::size_t>(layer.kind)];
+    if (kind.sliding_window) ++windows[*kind.sliding_window];
+    if (layer.source != i) ++sharing;
+    const std::string heads = heads_text(layer.query_heads, layer.kv_heads, layer.head_dim);
+    if (heads != first) ++other_heads[heads];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [window, count] : windows) {
+    parts.push_back(std::to_string(count) + " see " +
+                    (window == 0 ? "all tokens" : std::to_string(window) + " tokens"));
+  }
+  for (const auto& [heads, count] : other_heads) {
+    parts.push_back(std::to_string(count) + " of " + heads);
+  }
+  const std::int64_t without = model.layers - model.attention_layers();
+  if (without > 0) parts.push_back(std::to_string(without) + " without attention");
+  if (sharing > 0) parts.push_back(std::to_string(sharing) + " use earlier entries");
+  return join(parts);
+}
+
+/// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
 /// and the length of the sequence where it differs.
 std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   const std::int64_t recorded = std::ssize(trace.recorded_layers);
   const std::string from = shape_text(recorded, trace.query_heads, trace.kv_heads, trace.head_dim);
   const std::string to =
       shape_text(model.layers, model.query_heads, model.kv_heads, model.head_dim);
-  std::string text = from == to ? "none" : from + " -> " + to;
+  const std::string kinds = kinds_text(model);
+  std::string text = from == to && kinds.empty() ? "none" : from + " -> " + to;
+  if (!kinds.empty()) text += ": " + kinds;
   if (model.context_tokens > 0) text += " at " + std::to_string(model.context_tokens) + " tokens";
   return text;
 }
@@ -57,9 +96,20 @@ RowSettings settings_of(const Experiment& experiment, const Cell& cell) {
   return settings;
 }
 
+/// Whether the file of some model says what its layers see: stage 1 then depends on the model.
+bool models_have_windows(const Experiment& experiment) {
+  return std::any_of(experiment.models.begin(), experiment.models.end(),
+                     [](const ModelSpec& model) { return model.has_windows(); });
+}
+
+/// With the model and, at the end, a place for the layer's window, where models have windows.
 RowSettings decide_settings(const Experiment& experiment, const Cell& cell) {
   RowSettings settings = settings_of(experiment, cell);
   std::erase_if(settings, [](const auto& named) { return !concerns_decide(named.first); });
+  if (models_have_windows(experiment)) {
+    settings.emplace_back("model", experiment.models[cell.model].name);
+    settings.emplace_back("sliding_window", std::nullopt);
+  }
   return settings;
 }
 
@@ -112,6 +162,7 @@ ReplayResult ReplayRows::all() const {
   }
   const std::vector<std::size_t> blocks = blocks_of(experiment_);
   result.cell_numbers = graph_.cells();
+  const bool has_windows = models_have_windows(experiment_);
   std::map<std::size_t, std::size_t> cell_of_block;
   for (const std::size_t number : graph_.cells()) {
     result.cells.push_back(cell(number));
@@ -123,8 +174,9 @@ ReplayResult ReplayRows::all() const {
   }
   for (const auto& [block, number] : cell_of_block) {
     const Cell& cell = experiment_.cells[number];
-    const RowSettings settings = decide_settings(experiment_, cell);
+    RowSettings settings = decide_settings(experiment_, cell);
     for (const LayerMeans& layer : outputs_.decisions[graph_.decision_of(number)].means) {
+      if (has_windows) settings.back().second = layer.sliding_window;
       result.layers.push_back({traces_[cell.trace].name, traces_[cell.trace].reader.synthetic(),
                                experiment_.systems[cell.system].name, settings, layer.layer,
                                layer.full_attention, layer.means});

@@ -17,18 +17,18 @@ namespace {
 /// Nanoseconds per unit (see the functions below) for ClusterKV on a server core (thousand.json).
 constexpr std::array<double, kStageCount> kServerRates{0.3, 500, 10000};
 
-/// Recorded layer x step x token x query head x element.
+/// Decided layer x step x token x query head x element.
 double decide_units(const DecisionNode& decision, const TraceInfo& info) {
   const double tokens =
       static_cast<double>(info.prompt_tokens) + static_cast<double>(decision.steps) / 2;
-  return static_cast<double>(std::ssize(info.recorded_layers) * decision.steps * info.query_heads *
+  return static_cast<double>(std::ssize(decision.layers) * decision.steps * info.query_heads *
                              info.head_dim) *
          tokens;
 }
 
-/// Recorded layer x step x KV head of the target.
-double place_units(const DecisionNode& decision, const TraceInfo& info, const ModelSpec& model) {
-  return static_cast<double>(std::ssize(info.recorded_layers) * decision.steps * model.kv_heads);
+/// Decided layer x step x KV head of the target.
+double place_units(const DecisionNode& decision, const ModelSpec& model) {
+  return static_cast<double>(std::ssize(decision.layers) * decision.steps * model.kv_heads);
 }
 
 /// Timed step x layer of the target x sequence.
@@ -58,7 +58,7 @@ StageEstimate::StageEstimate(const Experiment& experiment, std::span<const Repla
   for (const PlacementNode& placement : graph.placements()) {
     const DecisionNode& decision = graph.decisions()[placement.decision];
     units_[index_of(Stage::kPlace)].push_back(
-        place_units(decision, info(decision), experiment.models[placement.model]));
+        place_units(decision, experiment.models[placement.model]));
   }
   for (const TimingNode& timing : graph.timings()) {
     const DecisionNode& decision = graph.decisions()[graph.placements()[timing.placement].decision];

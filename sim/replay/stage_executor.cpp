@@ -145,9 +145,9 @@ IoPlan StageExecutor::plan_of(std::size_t placement, double& units) {
   }
   units = context_.estimate.units(Stage::kPlace, placement);
   const SystemSpec& system = context_.experiment.systems[node.system];
-  const KvShape shape = context_.experiment.models[node.model].kv_shape();
+  const std::vector<KvShape>& kinds = context_.experiment.models[node.model].kv_kinds();
   const std::shared_ptr<const AccessLog> log = logs_.get(node.decision);
-  IoPlan plan = place(*log, system.place, shape, &logs_.bounds(node.decision, shape));
+  IoPlan plan = place(*log, system.place, kinds, &logs_.bounds(node.decision, kinds));
   plan.system = system.name;
   context_.store.put(kind::kPlan, node.key, to_bytes(plan));
   return plan;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/replay/layer_choice.hpp"
 #include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
@@ -58,7 +59,8 @@ StageGraph::StageGraph(const Experiment& experiment, std::span<const TraceIdenti
 
 void StageGraph::list_outputs(const Experiment& experiment, std::span<const TraceIdentity> traces,
                               bool record_tokens) {
-  NodeList<DecisionNode, std::tuple<std::size_t, std::size_t, std::uint64_t, std::int64_t>>
+  NodeList<DecisionNode, std::tuple<std::size_t, std::size_t, std::uint64_t, std::int64_t,
+                                    std::vector<WindowedLayer>>>
       decisions(decisions_);
   NodeList<PlacementNode, std::tuple<std::size_t, std::size_t, std::size_t>> placements(
       placements_);
@@ -68,17 +70,20 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
     const SystemSpec& system = experiment.systems[cell.system];
     const ModelSpec& model = experiment.models[cell.model];
 
+    const TraceIdentity& trace = traces[cell.trace];
+    const std::vector<WindowedLayer> layers = layers_for(model, trace.layers, trace.file);
     const std::size_t decision = decisions.take(
-        {cell.trace, cell.system, cell.seed, cell.steps},
+        {cell.trace, cell.system, cell.seed, cell.steps, layers},
         [&] {
-          const TraceIdentity& trace = traces[cell.trace];
           DecisionNode node;
           node.trace = cell.trace;
           node.system = cell.system;
           node.seed = cell.seed;
           node.steps =
               cell.steps > 0 ? std::min(cell.steps, trace.decode_steps) : trace.decode_steps;
-          node.key = decide_key(trace.sha256, system.decide, node.seed, node.steps, record_tokens);
+          node.layers = layers;
+          node.key = decide_key(trace.sha256, system.decide, node.seed, node.steps, record_tokens,
+                                layers == trace.layers ? std::span<const WindowedLayer>{} : layers);
           return node;
         },
         [](std::size_t) {});
@@ -91,7 +96,7 @@ void StageGraph::list_outputs(const Experiment& experiment, std::span<const Trac
           node.decision = decision;
           node.system = cell.system;
           node.model = cell.model;
-          node.key = place_key(decisions_[decision].key, system.place, model.kv_shape());
+          node.key = place_key(decisions_[decision].key, system.place, model.kv_kinds());
           return node;
         },
         [&](std::size_t added) { decisions_[decision].placements.push_back(added); });

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "policies/decide/decide.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/shard.hpp"
 #include "sim/time/time_plan.hpp"
@@ -18,10 +19,13 @@ namespace kvreplay {
 struct TraceIdentity {
   std::string sha256;
   std::int64_t decode_steps = 0;
+  std::vector<WindowedLayer> layers{};  ///< recorded_layers()
+  std::string file{};                   ///< for errors
 };
 
-/// Outputs of stage 1 that can be decided in lockstep share trace, seed and steps.
-using LockstepGroup = std::tuple<std::size_t, std::uint64_t, std::int64_t>;
+/// Outputs of stage 1 that can be decided in lockstep share trace, seed, steps and layers.
+using LockstepGroup =
+    std::tuple<std::size_t, std::uint64_t, std::int64_t, std::vector<WindowedLayer>>;
 
 /// An output of stage 1: an access log. Systems that differ only in later stages share it.
 struct DecisionNode {
@@ -29,12 +33,13 @@ struct DecisionNode {
   std::size_t system = 0;  ///< one of those that share it
   std::uint64_t seed = 1;
   std::int64_t steps = 0;
+  std::vector<WindowedLayer> layers;  ///< of the trace, with the windows that the model gives them
   std::string key;
   std::set<std::string> systems;  ///< names of those that share it
   std::vector<std::size_t> placements;
   bool in_shard = false;
 
-  [[nodiscard]] LockstepGroup group() const { return {trace, seed, steps}; }
+  [[nodiscard]] LockstepGroup group() const { return {trace, seed, steps, layers}; }
 };
 
 /// An output of stage 2: an I/O plan.

@@ -26,7 +26,8 @@ void add_files(const Arguments& arguments, json& hashes) {
 }  // namespace
 
 std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec, std::uint64_t seed,
-                       std::int64_t steps, bool record_tokens) {
+                       std::int64_t steps, bool record_tokens,
+                       std::span<const WindowedLayer> layers) {
   json key{{"sources", kDecideSources},
            {"trace", trace_sha256},
            {"decide", spec.resolved()},
@@ -34,16 +35,25 @@ std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec, 
            {"steps", steps},
            {"tokens", record_tokens},
            {"files", json::array()}};
+  for (const WindowedLayer& layer : layers) {
+    key["layers"].push_back({layer.index, layer.sliding_window});
+  }
   DecideSpec::for_parts(spec,
                         [&](const auto& chosen) { add_files(chosen.arguments(), key["files"]); });
   return sha256_text(key.dump());
 }
 
-std::string place_key(const std::string& decide_key, const PlaceSpec& spec, const KvShape& shape) {
-  const json key{{"sources", kPlaceSources},
-                 {"log", decide_key},
-                 {"place", spec.resolved()},
-                 {"shape", {shape.layers, shape.query_heads, shape.kv_heads, shape.head_dim}}};
+std::string place_key(const std::string& decide_key, const PlaceSpec& spec,
+                      std::span<const KvShape> kinds) {
+  json key{{"sources", kPlaceSources},
+           {"log", decide_key},
+           {"place", spec.resolved()},
+           {"shapes", json::array()}};
+  for (const KvShape& kind : kinds) {
+    json shape{kind.layers, kind.query_heads, kind.kv_heads, kind.head_dim, kind.one_vector};
+    if (kind.sliding_window) shape.push_back(*kind.sliding_window);
+    key["shapes"].push_back(std::move(shape));
+  }
   return sha256_text(key.dump());
 }
 
@@ -54,6 +64,7 @@ std::string time_key(const std::string& place_key, const ModelSpec& model,
       {"sources", kTimeSources},
       {"plan", place_key},
       {"model", to_json(model.arguments)},
+      {"by_layer", model.by_layer},
       {"platform", json::parse(platform.resolved())},
       {"device", part_json(device.device.name(), device.device.arguments())},
       {"pipeline", part_json(pipeline.name(), pipeline.arguments())},

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
+#include "policies/decide/decide.hpp"
 #include "sim/replay/system.hpp"
 #include "sim/time/time_plan.hpp"
 
@@ -25,12 +27,13 @@ extern const char* const kDecideSources;
 extern const char* const kPlaceSources;
 extern const char* const kTimeSources;
 
-/// `steps`: the number replayed, not 0. A text parameter called "file" counts by the file's
-/// content.
+/// `steps` as they are replayed, not 0. `layers`: none where they are replayed as recorded. A text
+/// parameter called "file" counts by its content.
 [[nodiscard]] std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec,
-                                     std::uint64_t seed, std::int64_t steps, bool record_tokens);
+                                     std::uint64_t seed, std::int64_t steps, bool record_tokens,
+                                     std::span<const WindowedLayer> layers = {});
 [[nodiscard]] std::string place_key(const std::string& decide_key, const PlaceSpec& spec,
-                                    const KvShape& shape);
+                                    std::span<const KvShape> kinds);
 [[nodiscard]] std::string time_key(const std::string& place_key, const ModelSpec& model,
                                    const PlatformSpec& platform, const DeviceSpec& device,
                                    const PartConfig<Pipeline>& pipeline,

@@ -27,18 +27,27 @@ SimTime matrix_ns(const ModelSpec& model, const PlatformSpec& platform, std::int
 
 LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                            const LayerLoad& load) {
+  const LayerSpec& layer = model.layer(load.layer);
   // Two products, Q K^T and P V, with two operations per element.
   const double attention_flops =
-      4.0 * load.attended_tokens * static_cast<double>(model.query_heads * model.head_dim);
+      4.0 * load.attended_tokens * static_cast<double>(layer.query_heads * layer.head_dim);
+  const auto batch = static_cast<double>(load.batch);
+  const double state_bytes =
+      layer.attends ? 0 : 2 * batch * static_cast<double>(model.state_bytes);  // read and written
+  const auto expert_weights = static_cast<double>(layer.expert_weights);
+  const double expert_flops =
+      2.0 * batch * static_cast<double>(layer.active_experts) * expert_weights;
+  const double expert_bytes =
+      ModelSpec::experts_read(layer, load.batch) * expert_weights * model.expert_weight_bits / 8.0;
+  const std::int64_t projections = layer.query_weights + layer.key_value_weights;
   const MeasuredKernel* matrix = measured_matrix(model, platform, load.batch);
   const MeasuredKernel* attention = measured(platform, &MeasuredKernels::attention, load.batch);
   const MeasuredKernel* score = measured(platform, &MeasuredKernels::score, load.batch);
-  LayerCompute compute;
   // What is measured has its overheads in it.
-  compute.project_ns = matrix != nullptr
-                           ? matrix->ns(static_cast<double>(model.qkv_weights()))
-                           : platform.layer_overhead_ns +
-                                 matrix_ns(model, platform, model.qkv_weights(), load.batch);
+  LayerCompute compute;
+  compute.project_ns = matrix != nullptr ? matrix->ns(static_cast<double>(projections))
+                                         : platform.layer_overhead_ns +
+                                               matrix_ns(model, platform, projections, load.batch);
   if (load.score_flops > 0) {
     compute.score_ns = score != nullptr
                            ? score->ns(load.score_flops)
@@ -50,13 +59,19 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                           ? attention->ns(attention_flops / 4)
                           : platform.kernel_ns(attention_flops, load.attended_bytes);
   compute.attend_ns +=
-      matrix != nullptr
-          ? matrix->ns(static_cast<double>(model.output_weights() + model.ffn_weights()))
-          : matrix_ns(model, platform, model.output_weights(), load.batch) +
-                matrix_ns(model, platform, model.ffn_weights(), load.batch);
+      platform.kernel_ns(0, state_bytes) + platform.kernel_ns(expert_flops, expert_bytes);
+  if (matrix != nullptr) {
+    compute.attend_ns += matrix->ns(
+        static_cast<double>(layer.output_weights + layer.ffn_weights + layer.other_weights));
+  } else {
+    for (const std::int64_t weights :
+         {layer.output_weights, layer.ffn_weights, layer.other_weights}) {
+      compute.attend_ns += matrix_ns(model, platform, weights, load.batch);
+    }
+  }
   compute.dram_bytes =
-      model.bytes_of(model.qkv_weights() + model.output_weights() + model.ffn_weights()) +
-      load.score_bytes + load.attended_bytes;
+      model.bytes_of(projections + layer.output_weights + layer.ffn_weights + layer.other_weights) +
+      expert_bytes + state_bytes + load.score_bytes + load.attended_bytes;
   return compute;
 }
 

@@ -16,6 +16,7 @@ struct LayerLoad {
   double score_bytes = 0;      ///< representatives read
   double attended_tokens = 0;  ///< per query head, summed over sequences
   double attended_bytes = 0;   ///< keys and values of those tokens for all KV heads, as stored
+  std::int64_t layer = 0;      ///< of the model
 };
 
 struct LayerCompute {
@@ -26,7 +27,8 @@ struct LayerCompute {
 };
 
 /// Times of one layer: as measured where the platform has it, otherwise by the roofline. A batch
-/// reads the weights once. Query heads that share a KV head are taken to share its reads.
+/// reads the weights once, and of a layer's experts those that some token of it passes through.
+/// Query heads that share a KV head are taken to share its reads.
 [[nodiscard]] LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                                          const LayerLoad& load);
 

@@ -43,9 +43,12 @@ void grow_step(LayerPlan& layer, std::size_t step, const Factor& factor) {
   }
 }
 
+/// `context`: the growth of the sequence. What a sliding window shows grows by less.
 void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens,
-                const Factor& factor) {
-  factor.grow(layer.dram.entries_bytes);
+                const Factor& context) {
+  const std::int64_t window = layer.sliding_window;
+  const Factor factor{visible_tokens(context.to, window), visible_tokens(context.from, window)};
+  context.grow(layer.dram.entries_bytes);
   factor.grow(layer.dram.index_bytes);
   factor.grow(layer.io.prompt_write_bytes);
   factor.grow(layer.io.region_bytes);
@@ -56,9 +59,10 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   std::int64_t whole_steps = 0;
   for (std::int64_t step = 0; step < plan.steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
-    if (layer.compute.attended_tokens[at] < static_cast<double>(plan.prompt_tokens + step + 1))
-      continue;
-    layer.compute.attended_tokens[at] = static_cast<double>(prompt_tokens + step + 1);
+    const std::int64_t seen = visible_tokens(plan.prompt_tokens + step + 1, window);
+    if (layer.compute.attended_tokens[at] < static_cast<double>(seen)) continue;
+    layer.compute.attended_tokens[at] =
+        static_cast<double>(visible_tokens(prompt_tokens + step + 1, window));
     grow_step(layer, at, factor);
     ++whole_steps;
   }

@@ -12,9 +12,8 @@ namespace kvreplay {
 ///   - what is kept for every token grows by f: entries at rest, representatives, their scoring;
 ///   - a layer that attends to all tokens so far at a step does so in the longer context, too: its
 ///     attended tokens, what it reads, and what its cache holds grow likewise;
-///   - a layer that selects does so as in the recording: as many tokens, as scattered, with the
-///   same
-///     hits.
+///   - a layer that selects selects as recorded: as many tokens, as scattered, hit as often;
+///   - behind a sliding window of w tokens, f is min(context_tokens, w) / min(recorded tokens, w).
 ///
 /// Throws UserError when `context_tokens` is below the recording's length; a trace can be cut.
 [[nodiscard]] IoPlan project_context(const IoPlan& plan, std::int64_t context_tokens);

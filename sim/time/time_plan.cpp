@@ -27,21 +27,70 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
 }
 
-/// What layer i of the target model does: the plan that it follows, or none when it uses full
-/// attention.
+/// What layer i of the target model does.
 struct TargetLayer {
-  const LayerPlan* plan = nullptr;
-  // Device offsets by sequence; empty without a plan, and without an index on flash.
-  std::vector<std::uint64_t> region;
-  std::vector<std::uint64_t> index_region;
+  const LayerPlan* plan = nullptr;  ///< that it follows; none where it does not attend
+  bool full_attention = false;  ///< in memory: the plan says the size of entries, and the window
+  std::int64_t sliding_window = 0;    ///< of full attention
+  bool uses_earlier_entries = false;  ///< those of a layer before it, which has fetched them
+  bool is_used_later = false;         ///< by such a layer
+  // Device offsets by sequence; empty without groups of its own, and without an index on flash.
+  std::vector<std::uint64_t> region{};
+  std::vector<std::uint64_t> index_region{};
 };
 
-std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
+std::vector<const LayerPlan*> plans_of_kind(const IoPlan& plan, std::int64_t kind) {
   std::vector<const LayerPlan*> plans;
   for (const LayerPlan& layer : plan.layers) {
-    if (!layer.full_attention) plans.push_back(&layer);
+    if (layer.kind == kind) plans.push_back(&layer);
   }
   return plans;
+}
+
+std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan, std::int64_t kind) {
+  std::vector<const LayerPlan*> plans = plans_of_kind(plan, kind);
+  std::erase_if(plans, [](const LayerPlan* layer) { return layer->full_attention; });
+  return plans;
+}
+
+/// Of a layer's plan at rest, with the window's share of the tokens.
+std::int64_t full_attention_bytes(const IoPlan& plan, const TargetLayer& layer) {
+  const std::int64_t tokens = plan.prompt_tokens + plan.steps;
+  return layer.plan->dram.entries_bytes * visible_tokens(tokens, layer.sliding_window) / tokens;
+}
+
+TargetLayer target_layer(const IoPlan& plan, const ModelSpec& model, std::int64_t number) {
+  const LayerSpec& layer = model.layer(number);
+  if (!layer.attends) return {};
+  // A layer that uses an earlier one's entries does what that one does.
+  const std::int64_t source = layer.source;
+  const bool shares = source != number;
+  const auto pick = [&](const std::vector<const LayerPlan*>& plans) {
+    return plans[static_cast<std::size_t>(source % std::ssize(plans))];
+  };
+  if (source >= plan.full_attention_layers) {
+    return {.plan = pick(plans_to_follow(plan, layer.kind)), .uses_earlier_entries = shares};
+  }
+  const std::vector<const LayerPlan*> plans = plans_of_kind(plan, layer.kind);
+  return {.plan = plans.front(),
+          .full_attention = true,
+          .sliding_window = pick(plans)->sliding_window,
+          .uses_earlier_entries = shares};
+}
+
+bool has_groups(const TargetLayer& layer) {
+  return layer.plan != nullptr && !layer.full_attention && !layer.uses_earlier_entries;
+}
+
+/// What every layer of the target model does, without regions.
+std::vector<TargetLayer> target_layers(const IoPlan& plan, const ModelSpec& model) {
+  std::vector<TargetLayer> layers;
+  for (std::int64_t i = 0; i < model.layers; ++i) layers.push_back(target_layer(plan, model, i));
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    const std::int64_t source = model.layer(i).source;
+    if (source != i) layers[static_cast<std::size_t>(source)].is_used_later = true;
+  }
+  return layers;
 }
 
 /// Draws one step of the plan from each of `count` equal strata of the steps after the warm-up.
@@ -103,7 +152,7 @@ class StepTimer {
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
     timing_.energy = energy();
     timing_.attended_tokens /=
-        static_cast<double>(std::ssize(steps) * options_.batch * model_.layers);
+        static_cast<double>(std::ssize(steps) * options_.batch * model_.attention_layers());
     if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
       throw std::logic_error("the device read fewer bytes than the plan misses");
     }
@@ -111,14 +160,13 @@ class StepTimer {
   }
 
  private:
-  /// Gives every (layer, sequence) its region; the sequences of a layer lie side by side.
+  /// What each layer follows; every (layer, sequence) with groups of its own gets a region,
+  /// sequences of a layer side by side.
   void lay_out() {
-    const std::vector<const LayerPlan*> plans = plans_to_follow(plan_);
+    layers_ = target_layers(plan_, model_);
     std::uint64_t offset = 0;
-    for (std::int64_t i = 0; i < model_.layers; ++i) {
-      TargetLayer& layer = layers_.emplace_back();
-      if (i < plan_.full_attention_layers) continue;
-      layer.plan = plans[static_cast<std::size_t>(i % std::ssize(plans))];
+    for (TargetLayer& layer : layers_) {
+      if (!has_groups(layer)) continue;
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         layer.region.push_back(offset);
         offset += aligned(layer.plan->io.region_bytes);
@@ -172,15 +220,14 @@ class StepTimer {
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const TargetLayer& target = layers_[i];
       LayerWork& work = work_.layers[i];
-      LayerLoad load{.batch = options_.batch};
+      LayerLoad load{.batch = options_.batch, .layer = static_cast<std::int64_t>(i)};
       const LayerCache before{timing_.hit_bytes, timing_.missed_bytes};
       for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
       }
       const LayerCompute compute = layer_compute(model_, platform_, load);
-      work.project_query_ns =
-          compute.project_ns * model_.query_heads / (model_.query_heads + 2 * model_.kv_heads);
+      work.project_query_ns = query_share(model_.layer(load.layer), compute.project_ns);
       work.project_key_value_ns = compute.project_ns - work.project_query_ns;
       work.score_ns = compute.score_ns;
       work.attend_ns = compute.attend_ns;
@@ -195,6 +242,13 @@ class StepTimer {
     }
   }
 
+  /// Of the projections' time: by heads, so that it does not depend on the width of the model.
+  [[nodiscard]] SimTime query_share(const LayerSpec& layer, SimTime project_ns) const {
+    const std::int64_t of_head = model_.hidden_size * layer.head_dim;
+    const std::int64_t query = std::max<std::int64_t>(1, layer.query_weights / of_head);
+    return project_ns * query / (query + layer.key_value_weights / of_head);
+  }
+
   void make_commands(std::span<const Extent> extents, bool write,
                      std::vector<IoCommand>& commands) const {
     commands.clear();
@@ -203,16 +257,18 @@ class StepTimer {
 
   void add_sequence(const TargetLayer& target, std::int64_t sequence, std::int64_t step,
                     LayerLoad& load) {
-    const bool whole = target.plan == nullptr;
-    const LayerPlan& plan = whole ? plan_.layers.front() : *target.plan;
+    if (target.plan == nullptr) return;
+    const LayerPlan& plan = *target.plan;
     const auto at = static_cast<std::size_t>(step);
     // The step's own token is attended to as well.
-    const double attended = whole ? static_cast<double>(plan_.prompt_tokens + step + 1)
-                                  : plan.compute.attended_tokens[at];
+    const double attended = target.full_attention
+                                ? static_cast<double>(visible_tokens(plan_.prompt_tokens + step + 1,
+                                                                     target.sliding_window))
+                                : plan.compute.attended_tokens[at];
     load.attended_tokens += attended;
     load.attended_bytes += attended * static_cast<double>(plan.dram.entries_bytes) /
                            static_cast<double>(plan_.prompt_tokens + plan_.steps);
-    if (whole) return;
+    if (!has_groups(target)) return;
     load.score_flops += static_cast<double>(plan.compute.score_flops[at]);
     load.score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
     const LayerPlan::Accounting& counted = plan.accounting;
@@ -314,8 +370,9 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
     throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),
                     "fewer than the " + std::to_string(plan.steps) + " steps that were decided");
   }
-  if (plan.shape != model.kv_shape()) throw std::logic_error("a plan for another model's shape");
-  if (plans_to_follow(plan).empty()) {
+  if (plan.kinds != model.kv_kinds()) throw std::logic_error("a plan for another model's shape");
+  for (std::int64_t kind = 0; kind < std::ssize(plan.kinds); ++kind) {
+    if (!plans_to_follow(plan, kind).empty()) continue;
     throw UserError({"", plan.system},
                     "every recorded layer is one of its dense_layers, so there is none to follow",
                     "a trace with a later layer");
@@ -329,31 +386,32 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
 
 DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,
                  std::int64_t batch) {
-  const std::vector<const LayerPlan*> plans = plans_to_follow(plan);
   DramUse use;
   use.weights_bytes = model.weight_bytes();
-  std::int64_t largest_fetch = 0;
-  std::int64_t largest_index = 0;
-  std::int64_t largest_paged_cache = 0;
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    if (i < plan.full_attention_layers) {
-      use.full_attention_bytes += plan.layers.front().dram.entries_bytes;
-      continue;
+  std::int64_t max_fetched_bytes = 0;
+  std::int64_t kept_fetches = 0;  // until a later layer has used them
+  std::int64_t max_index_bytes = 0;
+  std::int64_t max_paged_cache_bytes = 0;
+  for (const TargetLayer& layer : target_layers(plan, model)) {
+    if (layer.plan == nullptr) use.buffered_bytes += model.state_bytes;
+    if (layer.full_attention && !layer.uses_earlier_entries) {
+      use.full_attention_bytes += full_attention_bytes(plan, layer);
     }
-    const LayerPlan& layer = *plans[static_cast<std::size_t>(i % std::ssize(plans))];
-    largest_index = std::max(largest_index, layer.dram.index_bytes);
-    if (!pipeline.index_on_flash()) use.index_bytes += layer.dram.index_bytes;
-    if (layer.io.cache_paged) {
-      largest_paged_cache = std::max(largest_paged_cache, layer.dram.cache_bytes);
+    if (!has_groups(layer)) continue;
+    max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
+    if (!pipeline.index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
+    if (layer.plan->io.cache_paged) {
+      max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
     } else {
-      use.cache_bytes += layer.dram.cache_bytes;
+      use.cache_bytes += layer.plan->dram.cache_bytes;
     }
-    use.buffered_bytes += layer.dram.buffered_bytes;
-    largest_fetch = std::max(largest_fetch, layer.dram.fetched_bytes);
+    use.buffered_bytes += layer.plan->dram.buffered_bytes;
+    max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
+    if (layer.is_used_later) kept_fetches += layer.plan->dram.fetched_bytes;
   }
-  if (pipeline.index_on_flash()) use.index_bytes = largest_index;
-  use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
-  use.read_buffer_bytes = largest_fetch * pipeline.read_buffers();
+  if (pipeline.index_on_flash()) use.index_bytes = max_index_bytes;
+  use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
+  use.read_buffer_bytes = max_fetched_bytes * pipeline.read_buffers() + kept_fetches;
   for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
                               &use.buffered_bytes, &use.read_buffer_bytes}) {
     *bytes *= batch;

@@ -42,8 +42,9 @@ struct DramUse {
   std::int64_t cache_bytes = 0;           ///< groups held in memory
   std::int64_t full_attention_bytes = 0;  ///< entries of the layers with full attention
   std::int64_t index_bytes = 0;           ///< representatives
-  std::int64_t buffered_bytes = 0;     ///< entries in memory outside groups: sinks, window, tails
-  std::int64_t read_buffer_bytes = 0;  ///< for reads in progress
+  std::int64_t buffered_bytes = 0;     ///< entries in memory outside groups: sinks, window, tails;
+                                       ///< and the states of layers that do not attend
+  std::int64_t read_buffer_bytes = 0;  ///< for reads in progress, and what later layers still use
 
   /// Everything except the weights: what the system's KV management takes.
   [[nodiscard]] std::int64_t kv_bytes() const {
@@ -69,10 +70,11 @@ struct Timing {
   std::int64_t requested_bytes = 0;
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
-  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::Accounting::best_hit_bytes
-  std::int64_t min_read_bytes = 0;      ///< what belady misses; everything where the cache is paged
-  std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
-  double attended_tokens = 0;           ///< mean per query head, step, sequence and target layer
+  std::int64_t best_hit_bytes = 0;    ///< LayerPlan::Accounting::best_hit_bytes
+  std::int64_t min_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
+  std::int64_t flash_read_bytes = 0;  ///< sensed in NAND
+  double attended_tokens =
+      0;  ///< mean per query head, step, sequence and target layer that attends
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
   std::int64_t moved_bytes = 0;   ///< over the timed steps: LayerPlan::Accounting::moved_bytes
   std::int64_t region_bytes = 0;  ///< of the batch: what the layouts take on flash
@@ -86,9 +88,11 @@ struct Timing {
                                std::int64_t batch);
 
 /// Stage 3: replays a plan on a device and platform. Target layers [0, plan.full_attention_layers)
-/// use full attention. A later layer i follows the plan's layer i mod R, of the R layers without
-/// full attention. Sequence j of the batch follows the steps rotated by j / batch of their number.
-/// Every (sequence, layer) has a region of its own on the device.
+/// attend in full, in memory; a later layer i follows the plan's layer i mod R, of the R of its
+/// kind that do not. A layer that uses an earlier one's keys and values attends to what that one
+/// has selected and fetched at the step; a layer that does not attend has a state. Sequence j of
+/// the batch follows the steps rotated by j / batch of their number; every (sequence, layer) has a
+/// region of its own on the device.
 ///
 /// `timed_steps` steps are timed. Each is drawn at random from one of as many equal strata, so that
 /// they cover the sequence evenly and do not beat with periodic work (such as a page that fills

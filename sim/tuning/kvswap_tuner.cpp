@@ -194,6 +194,10 @@ void KvSwapTuner::state_problem() {
   check_parts(system);
   base_ = composition_of(system);
   const ModelSpec& model = experiment_.models.front();
+  if (model.kv_kinds().size() > 1 || model.attention_layers() < model.layers) {
+    throw UserError(model.arguments.place("layers"), "found layers of several kinds",
+                    "a model whose layers are alike: the solver gives all the same memory");
+  }
   problem_.layers = model.layers;
   problem_.width = model.kv_heads * model.head_dim;
   problem_.entry_bytes = 4 * problem_.width;

@@ -225,6 +225,9 @@ TEST_F(TraceReaderTest, EveryAttributeHasItsRange) {
       {"sliding_window", Integers{0}},
       {"sliding_window", Integers{0, -1}},
       {"text_mode", text("guessed")},
+      {"softcap", 50.0},
+      {"attn_logit_softcapping", 30.0},
+      {"s_aux", Integers{1, 2}},
   };
   for (const auto& [name, value] : bad) {
     raw_ = RawTrace();

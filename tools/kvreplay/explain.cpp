@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "base/registry.hpp"
@@ -73,12 +74,22 @@ void explain_device(const std::string& file) {
   print_part(std::string(Device::kRole), spec.device.name(), spec.device.arguments());
 }
 
+/// Shows what a model file gives by layer; print_parameters() shows the first layer's values.
+void print_lists(const ModelSpec& model) {
+  const nlohmann::json lists = nlohmann::json::parse(model.by_layer);
+  if (!lists.empty()) std::cout << "\nby layer\n";
+  for (const auto& [name, values] : lists.items()) {
+    std::cout << "  " << name << " = " << values.dump() << '\n';
+  }
+}
+
 /// Shows a model or a platform.
 template <typename Spec>
 void explain_numbers(const std::string& file) {
   const Spec spec = Spec::load(file);
   print_heading(spec.name, spec.title, spec.source);
   print_parameters(Spec::parameters(), &spec.arguments);
+  if constexpr (std::is_same_v<Spec, ModelSpec>) print_lists(spec);
 }
 
 void explain_platform(const std::string& file) {

@@ -35,13 +35,24 @@ std::size_t index_of(const AccessLog& log, const ExportOptions& options) {
                   known.empty() ? "a log of a layer that selects" : join(known));
 }
 
+/// The first kind of the model's layers that follows layers decided under that window.
+KvShape kind_for(const ModelSpec& model, std::int64_t window) {
+  for (const KvShape& kind : model.kv_kinds()) {
+    if (kind.sliding_window.value_or(window) == window) return kind;
+  }
+  throw UserError(model.arguments.place("sliding_window"),
+                  "has no layer that sees what the log's layer saw, " + std::to_string(window) +
+                      " tokens (0 = all)",
+                  "the model that the log was made for");
+}
+
 void export_log(const ExportOptions& options) {
   const AccessLog log = read_access_log(options.log);
   const std::size_t layer = index_of(log, options);
   KvShape shape{std::ssize(log.layers), log.query_heads, log.kv_heads, log.head_dim};
   if (!options.model.empty()) {
     const std::string file = options.configs.file("models", options.model, {});
-    shape = ModelSpec::load(file).kv_shape();
+    shape = kind_for(ModelSpec::load(file), log.layers[layer].sliding_window);
   }
   export_accesses(log, layer, shape, options.out);
   std::cerr << "kvreplay: wrote " << options.out << '\n';

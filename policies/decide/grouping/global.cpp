@@ -29,7 +29,7 @@ class Global final : public Grouping {
   void add_token(const Entries& entries, Token token, std::span<const GroupId>,
                  const Groups& groups, EventSink& events) override {
     if (++taken_ % settings_.period_tokens != 0 && !centroids_.empty()) {
-      append(entries, token, events);
+      join_nearest(entries, token, first_, settings_.metric, centroids_, groups, events);
       return;
     }
     std::vector<Token> tokens{token};
@@ -44,12 +44,6 @@ class Global final : public Grouping {
   }
 
  private:
-  void append(const Entries& entries, Token token, EventSink& events) {
-    const std::int32_t nearest =
-        nearest_cluster(KeyRows(entries, {&token, 1}), centroids_, settings_.metric);
-    events.on_event({EventKind::kAppended, first_ + nearest, kNoGroup, {&token, 1}});
-  }
-
   void cluster(const Entries& entries, std::span<const Token> tokens, const Groups& groups,
                EventSink& events) {
     const std::int64_t count = prompt_clusters(0, std::ssize(tokens), settings_.tokens_per_cluster);

@@ -36,20 +36,14 @@ class KMeans final : public Grouping {
   void add_token(const Entries& entries, Token token, std::span<const GroupId>,
                  const Groups& groups, EventSink& events) override {
     if (settings_.update == Update::kStatic && !centroids_.empty()) {
-      append(entries, token, events);
+      // The static update: the prompt's centroids do not change.
+      join_nearest(entries, token, 0, settings_.metric, centroids_, groups, events);
     } else {
       wait(entries, token, groups, events);
     }
   }
 
  private:
-  /// The static update: the prompt's centroids do not change.
-  void append(const Entries& entries, Token token, EventSink& events) {
-    const std::int32_t nearest =
-        nearest_cluster(KeyRows(entries, {&token, 1}), centroids_, settings_.metric);
-    events.on_event({EventKind::kAppended, nearest, kNoGroup, {&token, 1}});
-  }
-
   void wait(const Entries& entries, Token token, const Groups& groups, EventSink& events) {
     if (waiting_ == 0) first_waiting_ = token;
     if (++waiting_ < settings_.window_tokens) {
@@ -71,6 +65,7 @@ class KMeans final : public Grouping {
                         .seed = Random::derive(seed_, static_cast<std::uint64_t>(begin))});
     for (std::vector<Token>& members : clusters.members) {
       groups.erase_evicted(members);
+      if (members.empty()) continue;
       const GroupId group = groups.count();
       events.on_event({EventKind::kCreated, group, kNoGroup, members});
       if (settings_.update == Update::kLocal) events.on_event({EventKind::kSealed, group});

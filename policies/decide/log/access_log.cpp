@@ -1,5 +1,6 @@
 #include "policies/decide/log/access_log.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/hdf5/hdf5_file.hpp"
@@ -11,8 +12,19 @@ namespace {
 constexpr const char* kFormat = "kvaccess";
 constexpr std::int64_t kVersion = 1;
 
-std::string layer_path(std::int64_t layer) {
-  return "/layer/" + std::string(layer < 10 ? "0" : "") + std::to_string(layer);
+/// A layer that stands in the log under several windows has a path for each: the first that of its
+/// number alone.
+std::vector<std::string> layer_paths(std::span<const std::int64_t> layers) {
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const auto before =
+        std::count(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(i), layers[i]);
+    std::string path =
+        "/layer/" + std::string(layers[i] < 10 ? "0" : "") + std::to_string(layers[i]);
+    if (before > 0) path += "." + std::to_string(before);
+    paths.push_back(std::move(path));
+  }
+  return paths;
 }
 
 /// The one list of a stream's data sets: calls visit(name, vector) for each.
@@ -157,10 +169,13 @@ void check_stream(const Hdf5File& file, const std::string& path, const StreamLog
   size("score_flops", log.score_flops.size(), steps);
 }
 
-void write_layer(Hdf5File& file, const LayerLog& layer, const AccessLog& log) {
-  const std::string path = layer_path(layer.layer);
+void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
+                 const AccessLog& log) {
   file.create_group(path);
   file.write_integer_attribute(path, "dense", layer.full_attention ? 1 : 0);
+  if (layer.sliding_window > 0) {
+    file.write_integer_attribute(path, "sliding_window", layer.sliding_window);
+  }
   file.write_integer_attribute(path, "streams", std::ssize(layer.streams));
   for (std::size_t i = 0; i < layer.streams.size(); ++i) {
     const StreamLog& stream = layer.streams[i];
@@ -180,11 +195,14 @@ void write_layer(Hdf5File& file, const LayerLog& layer, const AccessLog& log) {
   });
 }
 
-LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& log) {
-  const std::string path = layer_path(number);
+LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t number,
+                    const AccessLog& log) {
   LayerLog layer;
   layer.layer = number;
   layer.full_attention = file.integer_attribute(path, "dense") != 0;
+  if (file.has_attribute(path, "sliding_window")) {
+    layer.sliding_window = file.integer_attribute(path, "sliding_window");
+  }
   const std::int64_t streams = file.integer_attribute(path, "streams");
   for (std::int64_t i = 0; i < streams; ++i) {
     const std::string folder = path + "/stream/" + std::to_string(i);
@@ -247,7 +265,8 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   std::vector<std::int64_t> layers;
   for (const LayerLog& layer : log.layers) layers.push_back(layer.layer);
   file.write_integers_attribute("/", "layers", layers);
-  for (const LayerLog& layer : log.layers) write_layer(file, layer, log);
+  const std::vector<std::string> paths = layer_paths(layers);
+  for (std::size_t i = 0; i < paths.size(); ++i) write_layer(file, paths[i], log.layers[i], log);
   file.close();
   output.commit();
 }
@@ -271,8 +290,10 @@ AccessLog read_access_log(const std::string& path) {
   log.head_dim = file.integer_attribute("/", "head_dim");
   log.prompt_tokens = file.integer_attribute("/", "prompt_tokens");
   log.steps = file.integer_attribute("/", "steps");
-  for (const std::int64_t layer : file.integers_attribute("/", "layers")) {
-    log.layers.push_back(read_layer(file, layer, log));
+  const std::vector<std::int64_t> layers = file.integers_attribute("/", "layers");
+  const std::vector<std::string> paths = layer_paths(layers);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    log.layers.push_back(read_layer(file, paths[i], layers[i], log));
   }
   return log;
 }

@@ -82,6 +82,8 @@ struct LayerLog {
   std::int64_t layer = 0;  ///< the model's layer number
   /// Full attention: all tokens are kBuffered, and no group exists.
   bool full_attention = false;
+  /// A query saw the latest so many tokens; 0 = all. What it could not see had been evicted.
+  std::int64_t sliding_window = 0;
   std::vector<StreamLog> streams;
   Quality quality;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <iterator>
+#include <utility>
 
 namespace kvreplay {
 
@@ -102,6 +103,21 @@ void Groups::place(Token token, Where where, GroupId group) {
   }
   where_[index] = where;
   group_of_[index] = group;
+}
+
+void evict(std::span<const Token> tokens, const Groups& groups, EventSink& events) {
+  std::vector<std::pair<GroupId, Token>> leaving;
+  for (const Token token : tokens) leaving.emplace_back(groups.group_of(token), token);
+  std::sort(leaving.begin(), leaving.end());
+  std::vector<Token> of_group;
+  for (std::size_t i = 0; i < leaving.size();) {
+    const GroupId group = leaving[i].first;
+    of_group.clear();
+    for (; i < leaving.size() && leaving[i].first == group; ++i) {
+      of_group.push_back(leaving[i].second);
+    }
+    events.on_event({EventKind::kEvicted, group, kNoGroup, of_group});
+  }
 }
 
 }  // namespace kvreplay

@@ -94,4 +94,8 @@ class Groups final : public EventSink {
   std::int64_t live_groups_ = 0;
 };
 
+/// Emits the eviction of `tokens`, wherever they are: one event per group, and one for those in
+/// memory.
+void evict(std::span<const Token> tokens, const Groups& groups, EventSink& events);
+
 }  // namespace kvreplay

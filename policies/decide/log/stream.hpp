@@ -34,6 +34,20 @@ struct StreamShape {
   }
 };
 
+/// The first token that the query at `position` sees in a layer whose queries see the latest
+/// `sliding_window` tokens, their own included; 0 = all. The one place that says what a window
+/// hides: nothing before it is selected, read, held or attended to.
+[[nodiscard]] constexpr Token first_visible(std::int64_t position, std::int64_t sliding_window) {
+  if (sliding_window <= 0 || position < sliding_window) return 0;
+  return static_cast<Token>(position + 1 - sliding_window);
+}
+
+/// How many of a sequence's latest `tokens` its newest query sees.
+[[nodiscard]] constexpr std::int64_t visible_tokens(std::int64_t tokens,
+                                                    std::int64_t sliding_window) {
+  return sliding_window > 0 && sliding_window < tokens ? sliding_window : tokens;
+}
+
 /// What a stream holds: keys and values, [kv_heads, tokens so far, head_dim]. Later tokens are the
 /// future and are not in the view.
 struct Entries {

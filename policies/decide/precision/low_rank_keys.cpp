@@ -29,6 +29,7 @@ class LowRankKeys final : public Precision {
   LowRankKeys(LowRankSettings settings, const Context& context)
       : settings_(std::move(settings)),
         shape_(context.shape),
+        sliding_window_(context.sliding_window),
         leave_(context.entries_leave),
         store_(context) {}
 
@@ -39,6 +40,7 @@ class LowRankKeys final : public Precision {
 
   void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {
     if (!leave_) store_.put(exact, begin, end);
+    visible_ = first_visible(end, sliding_window_);
     if (begin == 0) return;  // the prompt is handled in after_prompt
     for (Token token = begin; token < end; ++token) reencode({&token, 1}, events);
   }
@@ -54,7 +56,7 @@ class LowRankKeys final : public Precision {
 
     Directions directions(width);
     std::vector<float> flat(static_cast<std::size_t>(width));
-    for (Token token = 0; token < keys.tokens; ++token) {
+    for (Token token = visible_; token < keys.tokens; ++token) {
       load(keys, token, flat);
       directions.add(flat);
     }
@@ -62,7 +64,7 @@ class LowRankKeys final : public Precision {
     if (leave_) factors_.resize(static_cast<std::size_t>(keys.tokens * rank_));
     std::vector<float> factors(static_cast<std::size_t>(rank_));
     std::vector<Token> whole;
-    for (Token token = 0; token < keys.tokens; ++token) {
+    for (Token token = visible_; token < keys.tokens; ++token) {
       if (groups.where(token) == Groups::Where::kGrouped) {
         load(keys, token, flat);
         kernels::score(flat.data(), 1, basis_.data(), rank_, width, factors.data(), rank_);
@@ -76,12 +78,17 @@ class LowRankKeys final : public Precision {
       }
     }
     reencode(whole, events);
-    // This stream's share of the factors: [tokens, rank] of all heads, [rank, head_dim] of its own.
-    held_bytes_ = 2 * rank_ *
-                  (keys.tokens * shape_.kv_heads / keys.heads + shape_.kv_heads * shape_.head_dim);
+    prompt_tokens_ = keys.tokens;
+    layer_heads_ = keys.heads;
   }
 
-  [[nodiscard]] std::int64_t held_bytes() const override { return held_bytes_; }
+  /// This stream's share of the factors: [tokens, rank] of all heads, of the prompt's tokens that
+  /// are still visible, and [rank, head_dim] of its own.
+  [[nodiscard]] std::int64_t held_bytes() const override {
+    const std::int64_t tokens = std::max<std::int64_t>(0, prompt_tokens_ - visible_);
+    return 2 * rank_ *
+           (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
+  }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
 
   [[nodiscard]] bool has_codec() const override { return true; }
@@ -138,12 +145,15 @@ class LowRankKeys final : public Precision {
 
   LowRankSettings settings_;
   StreamShape shape_;
+  std::int64_t sliding_window_;
   bool leave_;
+  Token visible_ = 0;  // earlier tokens have left the sliding window
   DecodedStore store_;
   std::int64_t rank_ = 0;
   std::vector<float> basis_;    // [rank, width]
   std::vector<float> factors_;  // [prompt tokens, rank] where entries leave memory
-  std::int64_t held_bytes_ = 0;
+  std::int64_t prompt_tokens_ = 0;
+  std::int64_t layer_heads_ = 1;
 };
 
 const Registered<Precision> kLowRankKeys({

@@ -31,6 +31,7 @@ class Precision {
     std::int64_t max_tokens = 0;                   ///< the sequence never grows beyond
     const TokenFeatureSource* features = nullptr;  ///< null where none are to be had
     std::optional<RotaryEmbedding> rope{};         ///< of the keys; none where it is not known
+    std::int64_t sliding_window = 0;               ///< as in LayerShape
     /// Entries leave memory in encode()'s form and come back by decode(): the part keeps none of
     /// them, and nobody calls decoded().
     bool entries_leave = false;

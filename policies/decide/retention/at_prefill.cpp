@@ -35,11 +35,12 @@ class AtPrefill final : public Retention {
   }
 
   void after_prompt(const Groups& groups, EventSink& events) override {
-    if (prompt_tokens_ <= options_.capacity) return;
     LiveTokens live;
-    live.start(prompt_tokens_);
-    live.keep_only(best_and_rest(pooled(sums_, options_.kernel, options_.pool),
-                                 options_.capacity - options_.window, prompt_tokens_),
+    live.start(prompt_tokens_, groups);
+    if (live.count() <= options_.capacity) return;
+    const std::span<const float> sums = live.of_candidates(sums_, prompt_tokens_);
+    live.keep_only(best_and_rest(pooled(sums, options_.kernel, options_.pool),
+                                 options_.capacity - options_.window, live.count()),
                    groups, events);
   }
 

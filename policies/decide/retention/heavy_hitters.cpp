@@ -30,12 +30,12 @@ class HeavyHitters final : public Retention {
 
   void after_prompt(const Groups& groups, EventSink& events) override {
     sums_.resize(std::max(sums_.size(), static_cast<std::size_t>(prompt_tokens_)));
-    live_.start(prompt_tokens_);
+    live_.start(prompt_tokens_, groups);
     trim(groups, events);
   }
 
   void after_step(Token token, const Groups& groups, EventSink& events) override {
-    live_.append(token);
+    live_.append(token, groups);
     trim(groups, events);
   }
 

@@ -13,12 +13,12 @@ class SinksAndWindow final : public Retention {
       : sinks_(sinks), window_(window), prompt_tokens_(context.prompt_tokens) {}
 
   void after_prompt(const Groups& groups, EventSink& events) override {
-    live_.start(prompt_tokens_);
+    live_.start(prompt_tokens_, groups);
     trim(groups, events);
   }
 
   void after_step(Token token, const Groups& groups, EventSink& events) override {
-    live_.append(token);
+    live_.append(token, groups);
     trim(groups, events);
   }
 

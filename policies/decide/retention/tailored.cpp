@@ -67,15 +67,15 @@ class Tailored final : public Retention {
   }
 
   void after_prompt(const Groups& groups, EventSink& events) override {
-    live_.start(prompt_tokens_);
+    live_.start(prompt_tokens_, groups);
     quantised_.assign(static_cast<std::size_t>(prompt_tokens_), false);
-    if (prompt_tokens_ <= options_.budget) return;
+    if (live_.count() <= options_.budget) return;
     if (options_.mode == Mode::kWindow) {
       keep_window(groups, events);
       return;
     }
     std::vector<float> scores = window_.heavy_hitter_scores(options_.variance_weight);
-    scores = pooled(scores, options_.kernel, Pool::kMean);
+    scores = pooled(live_.of_candidates(scores, prompt_tokens_), options_.kernel, Pool::kMean);
     live_.keep_only(best_and_rest(scores, options_.budget - options_.window, live_.count()), groups,
                     events);
     if (options_.mode == Mode::kQuantised) {
@@ -85,7 +85,7 @@ class Tailored final : public Retention {
   }
 
   void after_step(Token token, const Groups& groups, EventSink& events) override {
-    live_.append(token);
+    live_.append(token, groups);
     quantised_.resize(static_cast<std::size_t>(token) + 1, false);
     if (live_.count() <= options_.budget) return;
     if (options_.mode == Mode::kWindow) {

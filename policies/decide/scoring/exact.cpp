@@ -4,11 +4,14 @@
 namespace kvreplay {
 namespace {
 
-/// The true logits q . k of every token: an upper bound for scoring, and 'exact keys in place of
-/// low rank'. All keys are in memory.
+/// The true logits q . k of every token that the query sees: an upper bound for scoring, and 'exact
+/// keys in place of low rank'. All their keys are in memory.
 class Exact final : public Scoring {
  public:
-  Exact(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
+  Exact(HeadRule rule, const Context& context)
+      : shape_(context.shape),
+        sliding_window_(context.sliding_window),
+        aggregate_(rule, context.shape) {}
 
   void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
@@ -22,7 +25,8 @@ class Exact final : public Scoring {
       kernels::score(queries.data() + kv * heads * shape_.head_dim, heads, entries.keys.head(kv),
                      tokens, shape_.head_dim, logits.data() + kv * heads * tokens, tokens);
     }
-    const std::int64_t elements = tokens * shape_.head_dim;
+    const std::int64_t seen = tokens - first_visible(tokens, sliding_window_);
+    const std::int64_t elements = seen * shape_.head_dim;
     cost_ = {.held_bytes = 2 * shape_.kv_heads * elements,
              .read_bytes = 2 * shape_.kv_heads * elements,
              .flops = 2 * shape_.query_heads() * elements};
@@ -33,6 +37,7 @@ class Exact final : public Scoring {
 
  private:
   StreamShape shape_;
+  std::int64_t sliding_window_;
   Aggregate aggregate_;
   ScoreCost cost_;
 };
@@ -44,7 +49,7 @@ const Registered<Scoring> kExact({
     .parameters = {head_rule_parameter("per_query_head")},
     .make =
         [](const Arguments& arguments, const Scoring::Context& context) {
-          return std::make_unique<Exact>(head_rule_of(arguments), context.shape);
+          return std::make_unique<Exact>(head_rule_of(arguments), context);
         },
 });
 

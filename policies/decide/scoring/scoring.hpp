@@ -54,7 +54,8 @@ class Scoring {
     StreamShape shape;
     const AdapterSource* adapters = nullptr;  ///< null where none are available
     std::uint64_t seed = 0;
-    std::int64_t sink_tokens = 0;  ///< first tokens, which are never in groups
+    std::int64_t sink_tokens = 0;     ///< first tokens, which are never in groups
+    std::int64_t sliding_window = 0;  ///< as in LayerShape
   };
 
   virtual ~Scoring() = default;

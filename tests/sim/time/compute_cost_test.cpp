@@ -11,9 +11,9 @@ namespace {
 
 TEST(Model, CountsItsWeights) {
   const ModelSpec model = tiny_model();
-  EXPECT_EQ(model.qkv_weights(), 64 * (96 + 32 + 32));
-  EXPECT_EQ(model.output_weights(), 96 * 64);
-  EXPECT_EQ(model.ffn_weights(), 3 * 64 * 128);
+  EXPECT_EQ(model.layer(0).query_weights + model.layer(0).key_value_weights, 64 * (96 + 32 + 32));
+  EXPECT_EQ(model.layer(0).output_weights, 96 * 64);
+  EXPECT_EQ(model.layer(0).ffn_weights, 3 * 64 * 128);
   EXPECT_EQ(model.head_weights(), 64000);
   EXPECT_EQ(model.weight_bytes(), 2 * (4 * (10240 + 6144 + 24576) + 64000));
 }

@@ -13,7 +13,7 @@ constexpr std::int64_t kStepCount = 2;  // 100 tokens in all
 
 /// Attends to `share` of all tokens, of which it reads 1,000 bytes at offset 500 per step.
 IoPlan plan_that_attends(double share) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPromptTokens, kStepCount, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPromptTokens, kStepCount, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < kStepCount; ++step) {
     add_step(layer, {{500, 1000}}, {}, share * static_cast<double>(kPromptTokens + step + 1));
@@ -39,6 +39,29 @@ TEST(ContextProjection, FullAttentionGrowsWithTheContext) {
   EXPECT_EQ(layer.io.reads_at(1).front().bytes, 2500u);
   EXPECT_EQ(layer.dram.cache_bytes, 5000);
   EXPECT_EQ(layer.dram.fetched_bytes, 2500);
+}
+
+TEST(ContextProjection, ALayerGrowsNoFurtherThanItsWindow) {
+  IoPlan plan = plan_that_attends(0);
+  LayerPlan& within = plan.layers.front();
+  within.sliding_window = 40;
+  within.compute.attended_tokens = {40, 40};
+  const LayerPlan same = project_context(plan, 250).layers.front();
+  EXPECT_EQ(same.compute.attended_tokens, (std::vector<double>{40, 40}));
+  EXPECT_EQ(same.accounting.requested_bytes, within.accounting.requested_bytes);
+  EXPECT_EQ(same.io.reads_at(1).front().offset, 500u);
+  EXPECT_EQ(same.dram.cache_bytes, 2000);
+  EXPECT_EQ(same.dram.index_bytes, 640);
+  EXPECT_EQ(same.dram.entries_bytes, 32000) << "of all tokens, whatever is held";
+
+  // A window that the recording did not fill: from 100 tokens to 150.
+  plan = plan_that_attends(1);
+  plan.layers.front().sliding_window = 150;
+  const LayerPlan filled = project_context(plan, 250).layers.front();
+  EXPECT_EQ(filled.compute.attended_tokens, (std::vector<double>{150, 150}));
+  EXPECT_EQ(filled.accounting.requested_bytes, (std::vector<std::int64_t>{3000, 3000}));
+  EXPECT_EQ(filled.dram.cache_bytes, 3000);
+  EXPECT_EQ(filled.dram.index_bytes, 960);
 }
 
 TEST(ContextProjection, SelectionStaysAsRecorded) {

@@ -66,7 +66,7 @@ constexpr double kAttended = 20;
 
 /// Every step reads two extents that do not touch and, if requested, writes one.
 IoPlan plan_of(bool writes) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPrompt, kSteps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < kSteps; ++step) {
     add_step(layer, {{0, 4096}, {8192, 4096}},
@@ -203,7 +203,7 @@ TEST(Time, WritesAreBehindTheComputationUntilTheyAreTheBottleneck) {
 }
 
 TEST(Time, EverySequenceAndLayerHasARegionOfItsOwn) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, 1, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPrompt, 1, 0, {}};
   for (const std::uint64_t bytes : {1'000'000U, 3'000'000U}) {
     LayerPlan& layer = plan.layers.emplace_back();
     add_step(layer, {{0, bytes}}, {}, kAttended);
@@ -235,7 +235,7 @@ TEST(Time, EverySequenceAndLayerHasARegionOfItsOwn) {
 
 /// Step k reads k + 1 blocks.
 IoPlan growing_plan(std::int64_t steps) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, steps, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPrompt, steps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < steps; ++step) {
     add_step(layer, {{0, static_cast<std::uint64_t>(step + 1) * 512}}, {}, kAttended);
@@ -302,7 +302,7 @@ TEST(Time, RefusesWhatItCannotFollow) {
       user_error_of([&] { static_cast<void>(time_on(full, 1, "serial")); }).find("dense_layers"),
       std::string::npos);
   IoPlan larger = plan_of(false);
-  larger.shape.kv_heads *= 2;
+  larger.kinds.front().kv_heads *= 2;
   EXPECT_THROW(static_cast<void>(time_on(larger, 1, "serial")), std::logic_error);
 }
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 /// Reads that grow with the step, and writes.
 IoPlan plan_of_steps(std::int64_t steps) {
-  IoPlan plan{"test", tiny_model().kv_shape(), 100, steps, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), 100, steps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto bytes = static_cast<std::uint64_t>(step + 1) * 8192;

@@ -57,6 +57,35 @@ std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroid
   return nearest;
 }
 
+void join_nearest(const Entries& entries, Token token, GroupId first, kernels::Metric metric,
+                  std::vector<float>& centroids, const Groups& groups, EventSink& events) {
+  const KeyRows row(entries, {&token, 1});
+  const std::int64_t dim = row.dim();
+  std::vector<std::int32_t> live;
+  for (std::int32_t i = 0; i < std::ssize(centroids) / dim; ++i) {
+    if (groups.live(first + i)) live.push_back(i);
+  }
+  if (live.empty()) {
+    const std::size_t end = centroids.size();
+    centroids.resize(end + static_cast<std::size_t>(dim));
+    kernels::to_float(row.data(), centroids.data() + end, dim);
+    events.on_event({EventKind::kCreated, groups.count(), kNoGroup, {&token, 1}});
+    return;
+  }
+  std::int32_t nearest = 0;
+  if (std::ssize(live) * dim == std::ssize(centroids)) {
+    nearest = nearest_cluster(row, centroids, metric);
+  } else {
+    std::vector<float> rows;
+    for (const std::int32_t i : live) {
+      const auto from = centroids.begin() + i * dim;
+      rows.insert(rows.end(), from, from + dim);
+    }
+    nearest = live[static_cast<std::size_t>(nearest_cluster(row, rows, metric))];
+  }
+  events.on_event({EventKind::kAppended, first + nearest, kNoGroup, {&token, 1}});
+}
+
 Moments::Moments(const Entries& entries, std::span<const Token> tokens)
     : Moments(entries.keys.heads * entries.keys.dim) {
   std::vector<float> key(mean_.size());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/parameters.hpp"
-#include "policies/decide/log/stream.hpp"
+#include "policies/decide/log/groups.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
@@ -42,6 +42,12 @@ struct Clusters {
 /// The number of the centroid nearest to the first row.
 [[nodiscard]] std::int32_t nearest_cluster(const KeyRows& row, std::span<const float> centroids,
                                            kernels::Metric metric);
+
+/// A new token joins the nearest of the clusters that still have members: the event says so.
+/// `first` is the group of centroid 0, the others follow. Where all members have been evicted, the
+/// token founds a cluster, and `centroids` grows by its key.
+void join_nearest(const Entries& entries, Token token, GroupId first, kernels::Metric metric,
+                  std::vector<float>& centroids, const Groups& groups, EventSink& events);
 
 /// Number, mean and variance of keys, updated in O(dim) per key (DynaKV 3).
 class Moments {

@@ -64,6 +64,7 @@ void StoredStream::reencode(Token token, std::int32_t format) {
   reencoded_bytes_ += change;
   const GroupId group = groups_.group_of(token);
   if (group != kNoGroup) add(group, change);
+  if (groups_.where(token) == Groups::Where::kEvicted) evicted_bytes_ += change;
 }
 
 }  // namespace kvreplay

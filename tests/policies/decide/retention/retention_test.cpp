@@ -56,7 +56,7 @@ TEST(LiveTokens, EvictsEachGroupsTokensInOneEvent) {
   groups.on_event({EventKind::kCreated, 1, kNoGroup, std::vector<Token>{1, 4, 5}});
   groups.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, std::vector<Token>{2, 6}});
   LiveTokens live;
-  live.start(7);
+  live.start(7, groups);
   Recorder recorder(groups);
   live.keep_only(std::vector<std::int32_t>{0, 4}, groups, recorder);
   EXPECT_THAT(live.tokens(), ElementsAre(0, 4));

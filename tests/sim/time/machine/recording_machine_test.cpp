@@ -37,7 +37,7 @@ std::vector<Extent> random_extents(Random& random) {
 /// nothing.
 IoPlan random_plan(std::uint64_t seed, bool cache_paged) {
   Random random(seed);
-  IoPlan plan{"random", tiny_model().kv_shape(), 100, kSteps, 0, {}};
+  IoPlan plan{"random", tiny_model().kv_kinds(), 100, kSteps, 0, {}};
   for (int recorded = 0; recorded < 2; ++recorded) {
     LayerPlan& layer = plan.layers.emplace_back();
     layer.io.cache_paged = cache_paged;

@@ -23,7 +23,7 @@ constexpr std::int64_t kCacheBytes = 3000;
 
 /// Every step reads two ranges and, from its second on, one of the cache.
 IoPlan plan_of(bool cache_paged) {
-  IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPrompt, kSteps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   layer.io.cache_paged = cache_paged;
   if (cache_paged) layer.io.cache_read_begin = {0};
