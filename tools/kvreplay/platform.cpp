@@ -23,7 +23,7 @@ struct ProbeCommand {
   std::string out;
 };
 
-void write_platform(const ProbeCommand& command) {
+void probe_machine(const ProbeCommand& command) {
   if (std::filesystem::exists(command.out)) {
     throw UserError({command.out, ""}, "it exists", "a new file");
   }
@@ -77,7 +77,7 @@ void add_platform(CLI::App& program) {
       "the two apart. Example:\n"
       "  kvreplay platform probe --model smollm2-135m --threads 2 --out mine.json\n"
       "  kvreplay run first --set platform=./mine.json --set model=smollm2-135m");
-  command->callback([options] { write_platform(*options); });
+  command->callback([options] { probe_machine(*options); });
 }
 
 }  // namespace kvreplay
