@@ -17,7 +17,8 @@ namespace {
 constexpr std::string_view kFio = "fio version ";
 constexpr std::string_view kFio2 = "fio version 2 iolog";
 constexpr std::string_view kFio3 = "fio version 3 iolog";
-constexpr std::uint64_t kGreatestBytes = std::uint64_t{1} << 40;
+/// Of one request: above what any kernel merges. A terabyte would be millions of commands.
+constexpr std::uint64_t kGreatestBytes = std::uint64_t{1} << 30;
 constexpr std::int64_t kStepNs = 1'000'000'000;
 
 /// Parses a whole word as a number; false if it is not one.
@@ -71,7 +72,7 @@ class LogReader {
     const std::string allowed =
         std::string(timed ? "`MICROSECONDS FILE" : "`FILE") +
         " ACTION [OFFSET LENGTH]`, actions add, open, close, read, write, sync, datasync, trim" +
-        (timed ? "" : ", wait");
+        (timed ? "" : ", wait") + "; LENGTH up to 1 GiB";
     if (timed)
       time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestLogSeconds, allowed);
     const std::string_view file = lines_.word();

@@ -36,6 +36,7 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
     for (const StreamLog& stream : layer.streams) {
       for (const std::int32_t tokens : stream.attended_count) attended += tokens;
       count += stream.attended_count.size();
+      made.out_of_range += stream.out_of_range;
     }
     made.means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
   }
@@ -67,6 +68,7 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
   for (const LayerMeans& layer : layers) {
     write(layer.layer);
     write(layer.dense);
+    write(layer.out_of_range);
     for_means(layer.means, write);
   }
   return write.bytes();
@@ -78,6 +80,7 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
   for (LayerMeans& layer : layers) {
     read(layer.layer);
     read(layer.dense);
+    read(layer.out_of_range);
     for_means(layer.means, read);
   }
   read.check_end();

@@ -23,6 +23,7 @@ struct QualityMeans {
 struct LayerMeans {
   std::int64_t layer = 0;  ///< the recorded model's number
   bool dense = false;
+  std::int64_t out_of_range = 0;  ///< elements, of StreamLog::out_of_range
   QualityMeans means;
 };
 

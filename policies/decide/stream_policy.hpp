@@ -30,7 +30,10 @@ class StreamPolicy final : public EventSink {
 
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const { return precision_->formats(); }
-  [[nodiscard]] StreamLog finish() && { return std::move(log_); }
+  [[nodiscard]] StreamLog finish() && {
+    log_.out_of_range = precision_->out_of_range();
+    return std::move(log_);
+  }
 
  private:
   /// The tokens that a row's query heads attend to, ascending, without those hidden by the layer's

@@ -12,6 +12,7 @@
 
 #include "base/argument_json.hpp"
 #include "policies/place/cache/support/oracle.hpp"
+#include "policies/place/place_check.hpp"
 
 namespace kvreplay {
 namespace {
@@ -209,13 +210,14 @@ class HitCounter {
 class Placer {
  public:
   Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout,
-         std::int64_t prompt_tokens, LayerPlan& plan)
+         std::int64_t prompt_tokens, LayerPlan& plan, PlaceCheck* check)
       : streams_(streams),
         cache_(cache),
         layout_(layout),
         in_memory_(cache.holds_everything()),
         prompt_tokens_(prompt_tokens),
-        plan_(plan) {}
+        plan_(plan),
+        check_(check) {}
 
   void access(std::int64_t, std::int32_t s, GroupId group) {
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
@@ -225,7 +227,11 @@ class Placer {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
+      const std::size_t before = reads_.size();
       layout_.locate(s, group, stored, reads_);
+      if (check_ != nullptr) {
+        check_->read(std::span(reads_).subspan(before), bytes, layout_.held_bytes());
+      }
     }
   }
 
@@ -252,13 +258,16 @@ class Placer {
       for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
         layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
       }
+      if (check_ != nullptr) check_->wrote(traffic_.writes);
       if (!in_memory_) plan_.io.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
     } else {
+      if (check_ != nullptr) check_->wrote(traffic_.writes);
       cache_.end_step();
       finish_step();
     }
+    if (check_ != nullptr) check_state(tokens);
     if (plan_.io.cache_paged) {
       plan_.io.cache_read_begin.push_back(std::ssize(plan_.io.cache_reads));
       locate_held();
@@ -272,6 +281,16 @@ class Placer {
   }
 
  private:
+  void check_state(std::int64_t tokens) const {
+    std::vector<const StoredStream*> stored;
+    for (const TargetStream& stream : streams_) stored.push_back(&stream.stored);
+    PlaceCheck::end_step(stored, cache_, layout_, tokens);
+    const LayerPlan::Accounting& counted = plan_.accounting;
+    if (!counted.requested_bytes.empty() &&
+        counted.requested_bytes.back() != counted.hit_bytes.back() + counted.missed_bytes.back()) {
+      throw std::logic_error("an invariant does not hold: requested bytes are hit or missed");
+    }
+  }
   void finish_step() {
     std::int64_t moved_bytes = 0;
     for (const Extent& extent : traffic_.moved_reads) {
@@ -316,6 +335,7 @@ class Placer {
   bool in_memory_;
   std::int64_t prompt_tokens_;
   LayerPlan& plan_;
+  PlaceCheck* check_;  ///< null: nothing is checked
 
   // Of the step that is under way.
   std::vector<Extent> reads_;
@@ -406,7 +426,7 @@ void add_bound(const AccessLog& log, const LayerLog& layer, const PartConfig<Cac
 }
 
 LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSpec& spec,
-                      const KvShape& target, OracleBounds& bounds) {
+                      const KvShape& target, OracleBounds& bounds, bool check) {
   if (layer.full_attention) return place_full_attention(log, target);
   LayerPlan plan;
   std::vector<TargetStream> streams = target_streams(log, layer, target);
@@ -427,7 +447,9 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
                         .window = std::move(window)});
   plan.io.cache_paged = cache->paged_by_layer();
   if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
-  walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
+  PlaceCheck checker;
+  walk(streams, log.steps,
+       Placer(streams, *cache, *layout, log.prompt_tokens, plan, check ? &checker : nullptr));
   if (plan.io.cache_paged) {
     // What is held after the last step is read by nobody.
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
@@ -506,7 +528,7 @@ const OracleBounds::HitBytes& OracleBounds::get(std::int64_t layer, const Oracle
 }
 
 IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
-             OracleBounds* bounds) {
+             OracleBounds* bounds, bool check_invariants) {
   check(log, target);
   OracleBounds own;
   if (bounds == nullptr) bounds = &own;
@@ -517,7 +539,7 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
               .full_attention_layers = log.full_attention_layers,
               .layers = {}};
   for (const LayerLog& layer : log.layers) {
-    plan.layers.push_back(place_layer(log, layer, spec, target, *bounds));
+    plan.layers.push_back(place_layer(log, layer, spec, target, *bounds, check_invariants));
   }
   return plan;
 }

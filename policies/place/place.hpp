@@ -152,8 +152,11 @@ class OracleBounds {
 ///
 /// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
 /// shape.
+///
+/// With `check`, a std::logic_error at the first step in which an invariant does not hold
+/// (place_check.hpp); the plan is the same.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
-                           OracleBounds* bounds = nullptr);
+                           OracleBounds* bounds = nullptr, bool check = false);
 
 /// One access of a layer's cache, with the step that it belongs to.
 struct TimedAccess {

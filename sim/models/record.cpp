@@ -352,6 +352,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   statistics.log_probability.back() = 0;
   writer.write_tokens(ids, statistics.entropy, statistics.top_probability,
                       statistics.log_probability);
+  model.check_unchanged();
   writer.finish();
 
   for (std::int64_t position = 0; position < info.tokens; ++position) {

@@ -75,6 +75,10 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
                       "is not the file that it was when its hash was taken",
                       "a trace that stays as it is");
     }
+    if (context_.check) {
+      const DecisionNode& node = context_.graph.decisions()[decisions[i]];
+      check_log_invariants(logs[i], context_.experiment.systems[node.system].decide);
+    }
     context_.store.put_file(kind::kLog, context_.graph.decisions()[decisions[i]].key,
                             [&](const std::string& path) { write_access_log(logs[i], path); });
     held_[decisions[i]]->log = std::make_shared<const AccessLog>(std::move(logs[i]));

@@ -57,6 +57,9 @@ struct Experiment {
   std::vector<PlatformSpec> platforms;
   std::vector<DeviceSpec> devices;
 
+  /// What the file sets without effect, or over what a chosen file says: a line each, for the user.
+  std::vector<std::string> notes;
+
   std::vector<std::string> swept;  ///< how results name the settings that differ between cells
   /// By combination of settings; of one, by trace, model, platform, batch, device, system. A cell
   /// that differs from an earlier one only in settings that do not reach it is left out.

@@ -22,6 +22,7 @@ struct StageContext {
   StageEstimate& estimate;
   StageStore& store;
   int threads = 1;
+  bool check = false;            ///< ReplayOptions::check
   Progress* progress = nullptr;  ///< null = show nothing
 
   /// Shows what comes next, and how many nanoseconds each Progress::advance() stands for.

@@ -79,6 +79,7 @@ class StepTimer {
     lay_out();
     timing_.batch = options.batch;
     timing_.dram = dram_use();
+    timing_.stored_bits = stored_bits();
   }
 
   Timing run() && {
@@ -91,6 +92,9 @@ class StepTimer {
 
     const DeviceCounters counters = device_->counters();
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
+    timing_.flash_write_bytes = static_cast<std::int64_t>(counters.flash_write_bytes);
+    timing_.erases = static_cast<std::int64_t>(counters.erases);
+    timing_.wrapped_write_bytes = static_cast<std::int64_t>(counters.wrapped_write_bytes);
     timing_.energy = energy();
     timing_.attended_tokens /=
         static_cast<double>(std::ssize(steps) * options_.batch * model_.layers);
@@ -152,6 +156,20 @@ class StepTimer {
       *bytes *= options_.batch;
     }
     return use;
+  }
+
+  /// Of the layers that follow a plan.
+  [[nodiscard]] double stored_bits() const {
+    const double elements = 2.0 * static_cast<double>(model_.kv_heads * model_.head_dim) *
+                            static_cast<double>(plan_.prompt_tokens + plan_.steps);
+    double bits = 0;
+    double layers = 0;
+    for (const TargetLayer& layer : layers_) {
+      if (layer.plan == nullptr) continue;
+      bits += 8 * static_cast<double>(layer.plan->dram.entries_bytes) / elements;
+      layers += 1;
+    }
+    return layers == 0 ? 0 : bits / layers;
   }
 
   [[nodiscard]] Energy energy() const {

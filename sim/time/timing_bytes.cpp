@@ -16,13 +16,14 @@ void for_step(Step& step, Visit&& visit) {
 /// Without its steps.
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
-  auto& [steps, batch, requested, hit, missed, best_hit, least_read, flash_read, attended,
-         prompt_write, moved, region, live, dram, energy] = timing;
+  auto& [steps, batch, requested, hit, missed, best_hit, least_read, flash_read, flash_write,
+         erases, wrapped, attended, prompt_write, moved, region, live, stored_bits, dram, energy] =
+      timing;
   auto& [weights, cache, dense, index, buffered, landing] = dram;
   auto& [compute_energy, dram_energy, flash_energy] = energy;
-  visit_all(visit, batch, requested, hit, missed, best_hit, least_read, flash_read, attended,
-            prompt_write, moved, region, live, weights, cache, dense, index, buffered, landing,
-            compute_energy, dram_energy, flash_energy);
+  visit_all(visit, batch, requested, hit, missed, best_hit, least_read, flash_read, flash_write,
+            erases, wrapped, attended, prompt_write, moved, region, live, stored_bits, weights,
+            cache, dense, index, buffered, landing, compute_energy, dram_energy, flash_energy);
 }
 
 }  // namespace

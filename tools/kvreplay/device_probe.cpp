@@ -86,6 +86,7 @@ void run(ProbeOptions options) {
   }
 
   check_not_input(options.out, options.target);
+  check_is_new(options.out);       // a measurement takes long, and cannot be made again
   OutputFile output(options.out);  // first: a result without a place would be lost
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");

@@ -9,6 +9,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/interrupt_cleanup.hpp"
+#include "base/mapped_file.hpp"
 #include "tools/kvreplay/commands.hpp"
 
 namespace kvreplay {
@@ -127,6 +128,7 @@ int main(int argc, char** argv) {
   // A file-size limit is then an error of the write, as a full disk is, with its one-line message.
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
+  kvreplay::end_at_failed_mapping(kvreplay::kUserMistake);
   try {
     return kvreplay::run(argc, argv);
   } catch (const kvreplay::UserError& error) {

@@ -24,6 +24,7 @@
 #include "policies/adapters/adapt.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/folder_store.hpp"
+#include "sim/replay/marks.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/cache_options.hpp"
@@ -47,6 +48,7 @@ struct RunOptions {
   std::string format = "table";
   std::int64_t steps = 0;
   bool access_log = false;
+  bool check = kChecksByDefault;
   std::string timeline;
   std::int64_t timeline_steps = 3;
   // Of a sweep.
@@ -62,7 +64,18 @@ constexpr std::size_t kTimelineCells = 16;
 
 Experiment load(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
-  return options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  Experiment experiment =
+      options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  for (const std::string& note : experiment.notes) {
+    std::cerr << "kvreplay: warning: " << note << '\n';
+  }
+  return experiment;
+}
+
+void warn_of_marks(const ReplayResult& result) {
+  for (const std::string& line : mark_lines(result.cells)) {
+    std::cerr << "kvreplay: warning: " << line << '\n';
+  }
 }
 
 void warn_of_own_text(const Experiment& experiment) {
@@ -129,6 +142,7 @@ void run_experiment(const RunOptions& options) {
   ResultFolder folder = result_folder(options, experiment);
   ReplayOptions replay_options;
   replay_options.show_progress = true;
+  replay_options.check = options.check;
   if (options.access_log) {
     replay_options.access_log_folder = folder.temporary_path();
     replay_options.record_tokens = true;
@@ -139,6 +153,7 @@ void run_experiment(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -236,6 +251,7 @@ void run_sweep(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -285,6 +301,9 @@ void add_run(CLI::App& program) {
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step, as HDF5");
+  command->add_flag("--check", options->check,
+                    "Hold every step against what docs/architecture.md promises: bytes, tokens, "
+                    "ranges on flash, budgets; slower, same results");
   command->footer(
       "A run keeps nothing but its results; `kvreplay sweep` is the same with a cache.\n"
       "Examples:\n"

@@ -4,12 +4,18 @@
 
 #include "base/hdf5/hdf5_file.hpp"
 #include "base/output_file.hpp"
+#include "policies/decide/log/log_check.hpp"
 
 namespace kvreplay {
 namespace {
 
 constexpr const char* kFormat = "kvaccess";
 constexpr std::int64_t kVersion = 1;
+constexpr std::int64_t kMostLayers = 1 << 16;
+
+bool skip_nothing(const std::string& /*path*/) {
+  return false;
+}
 
 std::string layer_path(std::int64_t layer) {
   return "/layer/" + std::string(layer < 10 ? "0" : "") + std::to_string(layer);
@@ -170,6 +176,9 @@ void write_layer(Hdf5File& file, const LayerLog& layer, const AccessLog& log) {
     file.write_integer_attribute(folder, "kv_heads", stream.kv_heads);
     file.write_integer_attribute(folder, "query_heads", stream.query_heads);
     file.write_integer_attribute(folder, "rows", stream.rows);
+    if (stream.out_of_range > 0) {
+      file.write_integer_attribute(folder, "out_of_range", stream.out_of_range);
+    }
     for_stream_data(stream, [&](const char* name, const auto& values) {
       write(file, folder + "/" + name, values);
     });
@@ -186,6 +195,10 @@ LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& 
   layer.layer = number;
   layer.full_attention = file.integer_attribute(path, "dense") != 0;
   const std::int64_t streams = file.integer_attribute(path, "streams");
+  if (streams < 0 || streams > log.kv_heads) {
+    throw UserError(file.place(path), "found " + std::to_string(streams) + " streams",
+                    "0 to " + std::to_string(log.kv_heads));
+  }
   for (std::int64_t i = 0; i < streams; ++i) {
     const std::string folder = path + "/stream/" + std::to_string(i);
     StreamLog stream;
@@ -195,7 +208,19 @@ LayerLog read_layer(const Hdf5File& file, std::int64_t number, const AccessLog& 
     stream.rows = file.integer_attribute(folder, "rows");
     for_stream_data(
         stream, [&](const char* name, auto& values) { read(file, folder + "/" + name, values); });
+    if (file.has_attribute(folder, "out_of_range")) {
+      stream.out_of_range = file.integer_attribute(folder, "out_of_range");
+    }
+    // The sizes of other arrays follow from these.
+    if (stream.query_heads < 1 || stream.query_heads > log.query_heads || stream.rows < 0 ||
+        stream.rows > stream.query_heads) {
+      throw UserError(file.place(folder),
+                      "found " + std::to_string(stream.rows) + " rows of " +
+                          std::to_string(stream.query_heads) + " query heads",
+                      "at most a row per query head, of 1 to " + std::to_string(log.query_heads));
+    }
     check_stream(file, folder + "/", stream, log.steps);
+    check_stream_values(stream, log, file.place(folder));
     layer.streams.push_back(std::move(stream));
   }
   for_quality_data(layer.quality, [&](const char* name, std::vector<float>& values) {
@@ -248,6 +273,7 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   for (const LayerLog& layer : log.layers) layers.push_back(layer.layer);
   file.write_integers_attribute("/", "layers", layers);
   for (const LayerLog& layer : log.layers) write_layer(file, layer, log);
+  file.write_content_sha256(skip_nothing);
   file.close();
   output.commit();
 }
@@ -271,9 +297,21 @@ AccessLog read_access_log(const std::string& path) {
   log.head_dim = file.integer_attribute("/", "head_dim");
   log.prompt_tokens = file.integer_attribute("/", "prompt_tokens");
   log.steps = file.integer_attribute("/", "steps");
+  check_log_shape(log, file.place("/"));
   for (const std::int64_t layer : file.integers_attribute("/", "layers")) {
+    if (layer < 0 || layer > kMostLayers ||
+        (!log.layers.empty() && layer <= log.layers.back().layer)) {
+      throw UserError(file.place("/"), "attribute layers names layer " + std::to_string(layer),
+                      "ascending numbers from 0");
+    }
     log.layers.push_back(read_layer(file, layer, log));
+    const LayerLog& read = log.layers.back();
+    if (!read.full_attention && read.streams.empty()) {
+      throw UserError(file.place(layer_path(layer)), "has no stream", "one, or one per KV head");
+    }
   }
+  // Last: what is wrong above has a more telling message.
+  file.check_content_sha256(skip_nothing);
   return log;
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "policies/decide/precision/support/decoded_store.hpp"
 #include "policies/kernels/quantise.hpp"
 
@@ -24,14 +27,24 @@ class Fp8 final : public Precision {
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
+  [[nodiscard]] std::int64_t out_of_range() const override { return out_of_range_; }
 
  private:
-  void round_trip(Half* row) const {
+  /// Codes from here on lie 32 apart, and the last one is 448.
+  static constexpr float kCoarseFrom = 256;
+
+  void round_trip(Half* row) {
+    if (!scaled_) {
+      out_of_range_ += std::count_if(row, row + store_.dim(), [](Half element) {
+        return std::abs(to_float(element)) >= kCoarseFrom;
+      });
+    }
     const float scale = scaled_ ? kernels::fp8_scale(row, store_.dim()) : 1.0f;
     kernels::fp8_round_trip(row, store_.dim(), scale, row);
   }
 
   bool scaled_;
+  std::int64_t out_of_range_ = 0;
   DecodedStore store_;
 };
 
