@@ -10,7 +10,7 @@ namespace kvreplay {
 [[nodiscard]] nlohmann::json to_json(const Value& value);
 /// {name: value}, without sources: the values that results depend on.
 [[nodiscard]] nlohmann::json to_json(const Arguments& arguments);
-/// The same with "part": a chosen part as its config names it.
+/// The same with "part": a chosen part in the form of its config.
 [[nodiscard]] nlohmann::json part_json(const std::string& name, const Arguments& arguments);
 
 }  // namespace kvreplay

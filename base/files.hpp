@@ -10,8 +10,8 @@ namespace kvreplay {
 /// which could block without end. A missing file is reported when it is opened.
 void check_regular_file(const std::string& file);
 
-/// The bytes of a regular file. Throws UserError when it cannot be read; `allowed` says what it
-/// must be.
+/// The bytes of a regular file. Throws UserError when it cannot be read; `allowed` describes what
+/// it must be.
 [[nodiscard]] std::string read_text_file(const std::string& file, std::string_view allowed);
 
 /// Throws UserError when writing `out` would replace `input`, which the same command reads, even if

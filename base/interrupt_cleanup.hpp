@@ -9,25 +9,25 @@
 
 namespace kvreplay {
 
-/// What ends the program from outside.
+/// The signals that end the program from outside.
 inline constexpr std::array<int, 3> kEndingSignals{SIGINT, SIGTERM, SIGHUP};
 
-/// As nohup leaves SIGHUP: whoever started the program wants it to go on.
+/// Ignores SIGHUP, as nohup does: whoever started the program wants it to go on.
 [[nodiscard]] bool is_ignored(int signal);
 
-/// From now on `signal` removes the temporary files of unfinished outputs, says so in a line, and
-/// ends the program by its default action. One that is ignored stays ignored. May be called in a
-/// signal handler.
+/// From now on `signal` removes the temporary files of unfinished outputs, reports that in one
+/// line, and ends the program by its default action. An ignored signal stays ignored. May be called
+/// in a signal handler.
 void clean_up_at(int signal);
 
 /// Ends the program with `exit_code` after `message`, without the temporary files of unfinished
 /// outputs and the folder of an InterruptCleanup. May be called in a signal handler, on any thread.
 [[noreturn]] void end_program(std::string_view message, int exit_code);
 
-/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none) and the temporary
-/// files of unfinished outputs, say in a line what is left, and end the program with 128 + the
-/// signal's number. One that is ignored stays ignored. Threads started in its lifetime leave these
-/// signals to it. One at a time.
+/// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none) and the temporary files
+/// of unfinished outputs, report in one line what is left, and end the program with 128 + the
+/// signal's number. An ignored signal stays ignored. Threads started in its lifetime do not receive
+/// these signals. Only one object may live at a time.
 class InterruptCleanup {
  public:
   explicit InterruptCleanup(std::filesystem::path folder,

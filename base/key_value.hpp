@@ -6,13 +6,13 @@
 
 namespace kvreplay {
 
-/// "KEY=VALUE" as options take it.
+/// "KEY=VALUE", the form of options.
 struct KeyValue {
   std::string key;
   std::string value;  ///< may be empty, and may hold further '='
 };
 
-/// Split at the first '='. Nothing where there is none, or no key before it.
+/// Splits at the first '='. None where there is no '=' or no key before it.
 [[nodiscard]] inline std::optional<KeyValue> split_key_value(std::string_view text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) return std::nullopt;

@@ -39,12 +39,11 @@ class LineReader {
     return taken;
   }
   template <typename Number>
-  Number number(Number least, Number greatest, std::string_view allowed) {
+  Number number(Number min, Number max, std::string_view allowed) {
     const std::string_view text = word();
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < least ||
-        value > greatest) {
+    if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
       throw wrong(allowed);
     }
     return value;

@@ -8,8 +8,8 @@ namespace kvreplay {
 /// what remains in its control group if that is less. 0 when neither is known.
 [[nodiscard]] std::int64_t available_memory_bytes();
 
-/// Most memory that this process has had resident so far, mapped pages of traces included; 0 where
-/// the system does not say.
+/// The largest memory that this process has had resident so far, including mapped pages of traces;
+/// 0 where the system does not report it.
 [[nodiscard]] std::int64_t peak_memory_bytes();
 
 }  // namespace kvreplay

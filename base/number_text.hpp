@@ -5,14 +5,14 @@
 
 namespace kvreplay {
 
-/// With so many digits after the point: fixed_text(1.25, 1) is "1.2". "nan", "inf" where it is
-/// none.
+/// With `decimals` digits after the point: fixed_text(1.25, 1) is "1.2". "nan" or "inf" for a value
+/// that is not finite.
 [[nodiscard]] std::string fixed_text(double value, int decimals);
 
 /// The shortest text that reads back as the same number.
 [[nodiscard]] std::string shortest_text(double value);
 
-/// What printf would write.
+/// Formats like printf.
 template <typename... Values>
 [[nodiscard]] std::string format_text(const char* pattern, const Values&... values) {
   std::string text(static_cast<std::size_t>(std::snprintf(nullptr, 0, pattern, values...)), '\0');

@@ -28,9 +28,9 @@ UserError taken_error(const std::string& path) {
           "a new file, or a regular one to replace"};
 }
 
-/// The temporary files' names. Each is owned by whoever takes it out: an OutputFile's destructor,
-/// or remove_temporary_files(), which may interrupt that destructor. A file beyond the table's size
-/// is still written, and only a signal leaves it behind.
+/// The names of the temporary files. A name is owned by whoever takes it out: an OutputFile's
+/// destructor, or remove_temporary_files(), which may interrupt that destructor. Files beyond the
+/// table's size are still written, but a signal leaves them behind.
 std::array<std::atomic<const char*>, 64> temporary_names{};
 static_assert(std::atomic<const char*>::is_always_lock_free, "read by a signal handler");
 const pid_t owner = ::getpid();

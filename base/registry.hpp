@@ -102,7 +102,7 @@ class PartConfig {
  public:
   using Role = R;
 
-  /// `others` are members that stand beside the part's own, which the caller reads.
+  /// `others`: members beside the part's own, which the caller reads.
   [[nodiscard]] static PartConfig parse(const ConfigNode& node,
                                         std::vector<std::string> others = {}) {
     others.emplace_back("part");
@@ -112,8 +112,8 @@ class PartConfig {
     chosen.arguments_ = parse_arguments(node, chosen.part_->parameters, others);
     return chosen;
   }
-  /// The member of `object` that has the role's name. Where there is none: `default_part` at its
-  /// defaults, or, without such a part, a UserError.
+  /// The part named by the member of `object` that has the role's name. Without such a member:
+  /// `default_part` at its defaults or, where there is no default part, a UserError.
   [[nodiscard]] static PartConfig parse_member(
       const ConfigNode& object, const std::string& default_part = default_part_of<Role>()) {
     return object.has(Role::kRole) || default_part.empty() ? parse(object.at(Role::kRole))

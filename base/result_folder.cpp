@@ -21,7 +21,7 @@ UserError taken_error(const fs::path& path) {
   return {SourceLocation{path.string(), ""}, "is there already", "a new or empty folder"};
 }
 
-/// Nothing is there, or an empty folder, which rename() replaces.
+/// Whether there is nothing, or an empty folder, which rename() replaces.
 bool is_free(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::symlink_status(path, code);

@@ -9,32 +9,32 @@
 
 namespace kvreplay {
 
-/// A text file of results by its name in their folder.
+/// A text file of results, by its name in their folder.
 struct ResultFile {
   std::string name;
   std::string text;
 };
 
-/// A folder of results that appears whole or not at all: filled under another name beside the
-/// nearest folder that exists, renamed by commit(), removed when commit() was never reached or an
-/// interrupt ends the program. Never touches results that are there already.
+/// A folder of results that appears whole or not at all. It is filled under another name beside the
+/// nearest folder that exists, and renamed by commit(). It is removed when commit() was never
+/// reached or an interrupt ends the program. It never touches results that are already there.
 class ResultFolder {
  public:
-  /// `path` must be new or empty: a UserError otherwise, before any work is done.
+  /// `path` must be new or an empty folder. Otherwise throws UserError, before any work is done.
   [[nodiscard]] static ResultFolder at(const std::string& path);
-  /// The first that is free of `path`, `path`-2, `path`-3 ...
+  /// The first free one of `path`, `path`-2, `path`-3 ...
   [[nodiscard]] static ResultFolder numbered(const std::string& path);
 
-  /// The UserError that at() would give.
+  /// The UserError that at() would throw.
   static void check_free(const std::string& path);
 
   ~ResultFolder();
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
 
-  /// Where to write.
+  /// The folder to write to.
   [[nodiscard]] std::string temporary_path() const { return temporary_.string(); }
-  /// A text file of the folder.
+  /// Writes a text file of the folder.
   void write(const ResultFile& file) const;
   void write_all(const std::vector<ResultFile>& files) const;
   /// Returns the final name.

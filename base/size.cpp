@@ -11,8 +11,8 @@
 namespace kvreplay {
 namespace {
 
-// Far beyond any device, and no sum or product of offsets below it wraps.
-constexpr std::int64_t kMost = std::int64_t{1} << 62;
+// Far beyond any device. No sum or product of offsets below this limit wraps.
+constexpr std::int64_t kMax = std::int64_t{1} << 62;
 
 constexpr std::array<std::pair<std::string_view, std::int64_t>, 10> kUnits{{
     {"B", 1},
@@ -42,7 +42,8 @@ std::int64_t unit_factor(std::string_view unit) {
   return 0;
 }
 
-/// The text before and after the end of its number. Nothing where it does not begin with a digit.
+/// The text up to the end of its number, and the rest. None where the text does not begin with a
+/// digit.
 struct Split {
   std::string_view number;
   std::string_view unit;
@@ -69,13 +70,13 @@ std::optional<std::int64_t> times(const Split& parts, std::int64_t factor) {
   if (parts.whole) {
     std::int64_t number = 0;
     if (std::from_chars(begin, end, number).ec != std::errc()) return std::nullopt;
-    if (number > kMost / factor) return std::nullopt;
+    if (number > kMax / factor) return std::nullopt;
     return number * factor;
   }
   double number = 0;
   if (std::from_chars(begin, end, number).ec != std::errc()) return std::nullopt;
   const double bytes = number * static_cast<double>(factor);
-  if (bytes > static_cast<double>(kMost) || bytes != std::floor(bytes)) return std::nullopt;
+  if (bytes > static_cast<double>(kMax) || bytes != std::floor(bytes)) return std::nullopt;
   return static_cast<std::int64_t>(bytes);
 }
 

@@ -6,9 +6,9 @@
 
 namespace kvreplay {
 
-/// The stages of a replay, each a function of the one before: decide makes the access log, place
-/// the I/O plan, time the results. The interface of every role says beside kRole which stage its
-/// parts work in:
+/// The stages of a replay, each a function of the previous one: decide makes the access log, place
+/// the I/O plan, time the results. Beside kRole, the interface of every role declares the stage in
+/// which its parts work:
 ///   static constexpr Stage kStage = Stage::kDecide;
 /// A role that no stage uses (a way to do real I/O) has no kStage.
 enum class Stage { kDecide, kPlace, kTime };

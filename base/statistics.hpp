@@ -28,7 +28,7 @@ struct Mean {
   [[nodiscard]] double value() const { return count == 0 ? 0 : sum / static_cast<double>(count); }
 };
 
-/// Of an even number, the mean of the middle two; 0 of nothing.
+/// For an even number of values, the mean of the middle two; 0 for none.
 [[nodiscard]] inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -36,16 +36,16 @@ struct Mean {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// Which of `count` ascending values, from 1, a percentile is: the first that at least `share` of
-/// them do not exceed ("nearest rank"). At least 1.
+/// The rank of a percentile among `count` ascending values, from 1: the first value that at least
+/// `share` of the values do not exceed ("nearest rank"). At least 1.
 [[nodiscard]] inline std::uint64_t percentile_rank(std::uint64_t count, double share) {
   // A little less, because 0.999 * 1000 may be more than 999 in binary.
   const double rank = std::ceil(share * static_cast<double>(count) * (1 - 1e-14));
   return std::max<std::uint64_t>(static_cast<std::uint64_t>(rank), 1);
 }
 
-/// The value of that rank: always one of the values, as latencies are reported; so percentile(0.5)
-/// is not the median where their number is even. A zero of nothing.
+/// The value of that rank, as latencies are reported. It is always one of the values, so
+/// percentile(0.5) is not the median where their number is even. Zero for no values.
 template <typename Value>
 [[nodiscard]] Value percentile(const std::vector<Value>& ascending, double share) {
   if (ascending.empty()) return Value{};

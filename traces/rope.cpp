@@ -8,7 +8,7 @@
 namespace kvreplay {
 namespace {
 
-/// The pair as a point of the plane, turned in the precision of `Real`.
+/// The pair as a point of the plane, rotated in the precision of `Real`.
 template <typename Real>
 void turn(float& first, float& second, Real cosine, Real sine) {
   const auto x = static_cast<Real>(first);

@@ -9,21 +9,21 @@
 
 namespace kvreplay {
 
-/// Rotary position embedding: pair i of a vector turns by position * theta^(-2i / head_dim).
-/// (Su et al. 2021)
+/// Rotary position embedding: pair i of a vector rotates by position * theta^(-2i / head_dim). (Su
+/// et al. 2021)
 class RotaryEmbedding {
  public:
-  /// Of a trace's keys and queries. A scaled embedding (rope_scaling other than "none") has
-  /// frequencies that a trace does not say: UserError, which names `file`.
+  /// Of a trace's keys and queries. Throws UserError, which names `file`, for a scaled embedding
+  /// (rope_scaling other than "none"), because a trace does not state its frequencies.
   RotaryEmbedding(const TraceInfo& info, const std::string& file);
   /// Of the layer at `index` in recorded_layers, which may have a base of its own or no RoPE.
   RotaryEmbedding(const TraceInfo& info, std::int64_t index, const std::string& file);
-  /// `theta` 0 turns nothing. `factors`: [head_dim / 2] by which the frequencies are divided; empty
+  /// `theta` 0 rotates nothing. `factors`: [head_dim / 2], divisors of the frequencies; empty
   /// without scaling.
   RotaryEmbedding(double theta, bool interleaved, std::int64_t head_dim,
                   std::span<const float> factors = {});
 
-  /// Turns a row to `position`; by the negative position it turns back. In double precision.
+  /// Rotates a row to `position`; the negative position rotates it back. In double precision.
   void rotate(std::span<float> row, std::int64_t position) const;
 
   /// Radians per position of each pair, falling.
@@ -39,11 +39,11 @@ class RotaryEmbedding {
   std::vector<double> frequencies_;
 };
 
-/// The same for a running model, in single precision as models compute it: a decode step turns
-/// thousands of vectors, for which sines and cosines of all positions are kept.
+/// The same for a running model, in single precision as models compute it. A decode step rotates
+/// thousands of vectors, so sines and cosines of all positions are kept.
 class RotaryTable {
  public:
-  /// Of positions up to `positions` - 1.
+  /// For positions up to `positions` - 1.
   RotaryTable(RotaryEmbedding embedding, std::int64_t positions);
 
   void rotate(std::span<float> row, std::int64_t position) const;

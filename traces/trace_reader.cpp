@@ -19,15 +19,15 @@ namespace kvreplay {
 namespace {
 
 /// Bounds that keep every product of extents within 64 bits.
-constexpr std::int64_t kMostHeads = 1 << 12;
-constexpr std::int64_t kMostDim = 1 << 12;
-constexpr std::int64_t kMostLayers = 1 << 16;
-constexpr std::int64_t kMostHidden = 1 << 20;
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxHeads = 1 << 12;
+constexpr std::int64_t kMaxDim = 1 << 12;
+constexpr std::int64_t kMaxLayers = 1 << 16;
+constexpr std::int64_t kMaxHidden = 1 << 20;
+constexpr std::int64_t kMaxTokens = std::int64_t{1} << 31;
 
 /// A factor on q . k outside these bounds makes attention uniform or a maximum: a wrong unit.
-constexpr double kLeastScale = 1e-6;
-constexpr double kMostScale = 1e3;
+constexpr double kMinScale = 1e-6;
+constexpr double kMaxScale = 1e3;
 
 /// Loading a layer checks this many rows of each head, evenly spaced.
 constexpr std::int64_t kSampledRows = 256;
@@ -116,12 +116,12 @@ class RootAttributes {
     }
     return found;
   }
-  [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t least,
-                                     std::int64_t most) const {
+  [[nodiscard]] std::int64_t integer(const std::string& name, std::int64_t min,
+                                     std::int64_t max) const {
     const std::int64_t found = hdf5_.integer_attribute("/", name);
-    if (found < least || found > most) {
+    if (found < min || found > max) {
       throw refuse(name, std::to_string(found),
-                   "integer from " + std::to_string(least) + " to " + std::to_string(most));
+                   "integer from " + std::to_string(min) + " to " + std::to_string(max));
     }
     return found;
   }
@@ -135,13 +135,13 @@ class RootAttributes {
     }
     return found;
   }
-  [[nodiscard]] double real(const std::string& name, double least, double most) const {
+  [[nodiscard]] double real(const std::string& name, double min, double max) const {
     const double found = hdf5_.real_attribute("/", name);
-    if (!(found >= least && found <= most)) {
+    if (!(found >= min && found <= max)) {
       std::ostringstream value;
       std::ostringstream range;
       value << found;
-      range << "real from " << least << " to " << most;
+      range << "real from " << min << " to " << max;
       throw refuse(name, value.str(), range.str());
     }
     return found;
@@ -179,15 +179,15 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   info.model = root.text("model");
   info.model_revision = root.text("model_revision");
   info.weights_sha256 = root.sha256("weights_sha256");
-  info.layers = root.integer("layers", 1, kMostLayers);
-  info.query_heads = root.integer("query_heads", 1, kMostHeads);
-  info.kv_heads = root.integer("kv_heads", 1, kMostHeads);
+  info.layers = root.integer("layers", 1, kMaxLayers);
+  info.query_heads = root.integer("query_heads", 1, kMaxHeads);
+  info.kv_heads = root.integer("kv_heads", 1, kMaxHeads);
   if (info.query_heads % info.kv_heads != 0) {
     throw root.refuse("query_heads", std::to_string(info.query_heads),
                       "a multiple of kv_heads = " + std::to_string(info.kv_heads));
   }
-  info.head_dim = root.integer("head_dim", 1, kMostDim);
-  info.hidden_size = root.integer("hidden_size", 1, kMostHidden);
+  info.head_dim = root.integer("head_dim", 1, kMaxDim);
+  info.hidden_size = root.integer("hidden_size", 1, kMaxHidden);
 
   info.recorded_layers = root.integers("recorded_layers");
   std::int64_t previous = -1;
@@ -202,7 +202,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
     throw root.refuse("recorded_layers", "empty", "at least one layer");
   }
 
-  info.tokens = root.integer("tokens", 2, kMostTokens);
+  info.tokens = root.integer("tokens", 2, kMaxTokens);
   info.prompt_tokens = root.integer("prompt_tokens", 1, info.tokens - 1);
   info.dtype = root.choice("dtype", {"f16", "bf16"});
   info.key_state = root.choice("key_state", {"post_rope", "pre_rope"});
@@ -225,7 +225,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
                       "by layer with attribute 'layer_rope_theta', none without it, or what was "
                       "done to the frequencies");
   }
-  info.softmax_scale = root.real("softmax_scale", kLeastScale, kMostScale);
+  info.softmax_scale = root.real("softmax_scale", kMinScale, kMaxScale);
 
   info.sliding_window = root.integers("sliding_window");
   if (info.sliding_window.size() != info.recorded_layers.size() ||

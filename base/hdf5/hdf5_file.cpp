@@ -240,8 +240,8 @@ std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
   }
   const pid_t child = fork();
   if (child == 0) {
-    constexpr unsigned kMostSeconds = 10;
-    alarm(kMostSeconds);
+    constexpr unsigned kMaxSeconds = 10;
+    alarm(kMaxSeconds);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     limit_memory();

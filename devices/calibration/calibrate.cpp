@@ -17,8 +17,8 @@ namespace {
 constexpr std::array kReadNames{"command_latency_us", "command_overhead_us", "read_us",
                                 "channel_mb_s", "link_mb_s"};
 constexpr std::array kCountNames{"channels", "dies_per_channel"};
-constexpr double kMostParallel = 64;      ///< channels, or dies per channel
-constexpr double kMostWriteBuffer = 1e9;  ///< bytes
+constexpr double kMaxParallel = 64;      ///< channels, or dies per channel
+constexpr double kMaxWriteBuffer = 1e9;  ///< bytes
 
 using Points = std::vector<MeasuredPoint>;
 
@@ -48,15 +48,15 @@ const Parameter& parameter_of(const DeviceSpec& spec, const std::string& name) {
 /// Limits the search to the parameter's allowed range.
 Unknown limited(Unknown unknown, const DeviceSpec& spec) {
   const Parameter& parameter = parameter_of(spec, unknown.name);
-  unknown.least = std::clamp(unknown.least, parameter.minimum, parameter.maximum);
-  unknown.most = std::clamp(unknown.most, unknown.least, parameter.maximum);
+  unknown.min = std::clamp(unknown.min, parameter.minimum, parameter.maximum);
+  unknown.max = std::clamp(unknown.max, unknown.min, parameter.maximum);
   return unknown;
 }
 
 /// What a search has found.
 struct Found {
   Values values;
-  std::vector<std::string> untold = {};  ///< not determined by the points: the base's
+  std::vector<std::string> undetermined = {};  ///< not determined by the points: the base's
   std::uint64_t evaluations = 0;
 };
 
@@ -108,7 +108,7 @@ class Search {
       advance(kFineUnits);
     }
     Found found{.values = std::min_element(fits.begin(), fits.end(), less)->values};
-    found.untold = take_untold_from_base(found.values);
+    found.undetermined = take_undetermined_from_base(found.values);
     found.evaluations = evaluations_;
     return found;
   }
@@ -123,8 +123,8 @@ class Search {
   [[nodiscard]] Values within_range(Values values) const {
     for (const Unknown& unknown : unknowns_) {
       double& value = values.at(unknown.name);
-      value = std::clamp(value, std::min(unknown.least, unknown.start),
-                         std::max(unknown.most, unknown.start));
+      value = std::clamp(value, std::min(unknown.min, unknown.start),
+                         std::max(unknown.max, unknown.start));
     }
     return values;
   }
@@ -155,20 +155,20 @@ class Search {
 
   /// Some parameters are not determined by the points, such as the rate of a link that is never
   /// busy: the base's value fits the points as well, and is kept.
-  [[nodiscard]] std::vector<std::string> take_untold_from_base(Values& values) {
+  [[nodiscard]] std::vector<std::string> take_undetermined_from_base(Values& values) {
     constexpr double kAsWell = 1.01;
-    std::vector<std::string> untold;
-    double least = sum_of_squares(log_errors(values));
+    std::vector<std::string> undetermined;
+    double lowest = sum_of_squares(log_errors(values));
     for (const Unknown& unknown : unknowns_) {
       Values candidate = values;
       candidate[unknown.name] = unknown.base;
       const double misfit = sum_of_squares(log_errors(candidate));
-      if (misfit > kAsWell * least) continue;
+      if (misfit > kAsWell * lowest) continue;
       values = std::move(candidate);
-      least = misfit;
-      untold.push_back(unknown.name);
+      lowest = misfit;
+      undetermined.push_back(unknown.name);
     }
-    return untold;
+    return undetermined;
   }
 
   const ConfigNode config_;
@@ -180,13 +180,13 @@ class Search {
   std::uint64_t evaluations_ = 0;
 };
 
-double greatest_mb_s(std::span<const MeasuredPoint> points, double write_share) {
-  double greatest = 0;
+double max_rate_mb_s(std::span<const MeasuredPoint> points, double write_share) {
+  double max_mb_s = 0;
   for (const MeasuredPoint& point : points) {
     if (point.write_share != write_share) continue;
-    greatest = std::max(greatest, point.iops * static_cast<double>(point.bytes) * 1e-6);
+    max_mb_s = std::max(max_mb_s, point.iops * static_cast<double>(point.bytes) * 1e-6);
   }
-  return greatest;
+  return max_mb_s;
 }
 
 /// The lowest latency in the device at the lowest depth, and the highest rate.
@@ -209,16 +209,16 @@ Extremes extremes(const Points& points) {
 // ---- Reads ----
 
 /// A rate so far above the measured ones never limits.
-double most_mb_s(double greatest_mb_s) {
-  return 20 * greatest_mb_s;
+double unlimiting_mb_s(double max_mb_s) {
+  return 20 * max_mb_s;
 }
 
-std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double greatest_mb_s) {
+std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double max_mb_s) {
   std::vector<Unknown> unknowns;
   for (const std::string name : kReadNames) {
     const double base = value_of(spec, name);
     unknowns.push_back({name, base, std::max(base, 0.1)});
-    if (name.ends_with("_mb_s")) unknowns.back().most = most_mb_s(greatest_mb_s);
+    if (name.ends_with("_mb_s")) unknowns.back().max = unlimiting_mb_s(max_mb_s);
   }
   return unknowns;
 }
@@ -227,10 +227,10 @@ std::vector<Unknown> read_unknowns(const DeviceSpec& spec, double greatest_mb_s)
 /// the time between requests at the highest rate. Either the link or all channels together have the
 /// highest bandwidth, and the other has twice that. The latency of the idle device is divided as in
 /// the base.
-std::vector<Values> read_starts(const Values& base, const Points& points, double greatest_mb_s) {
+std::vector<Values> read_starts(const Values& base, const Points& points, double max_mb_s) {
   const auto [latency_us, iops] = extremes(points);
   std::vector<Values> starts{base};
-  for (double dies = 1; dies <= kMostParallel; dies *= 2) {
+  for (double dies = 1; dies <= kMaxParallel; dies *= 2) {
     for (const double controller_share : {1.0, 0.2}) {
       for (const bool link_binds : {true, false}) {
         Values values = base;
@@ -238,11 +238,10 @@ std::vector<Values> read_starts(const Values& base, const Points& points, double
         values["command_latency_us"] = rounded(values["command_latency_us"] * share);
         values["read_us"] = rounded(values["read_us"] * share);
         values["command_overhead_us"] = rounded(controller_share * 1e6 / iops);
-        values["link_mb_s"] = rounded((link_binds ? 1.05 : 2) * greatest_mb_s);
+        values["link_mb_s"] = rounded((link_binds ? 1.05 : 2) * max_mb_s);
         values["channels"] = std::min(dies, base.at("channels"));
         values["dies_per_channel"] = std::ceil(dies / values["channels"]);
-        values["channel_mb_s"] =
-            rounded((link_binds ? 2 : 1.05) * greatest_mb_s / values["channels"]);
+        values["channel_mb_s"] = rounded((link_binds ? 2 : 1.05) * max_mb_s / values["channels"]);
         starts.push_back(std::move(values));
       }
     }
@@ -258,7 +257,7 @@ double min_write_buffer(const DeviceSpec& spec) {
   return std::max(1000.0, 1.001 * bytes_of_all_dies(spec) / dies);
 }
 
-std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s) {
+std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double max_mb_s) {
   std::vector<Unknown> unknowns;
   for (const auto& [name, of_any] : {std::pair{"write_latency_us", "command_latency_us"},
                                      {"write_overhead_us", "command_overhead_us"},
@@ -266,10 +265,10 @@ std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s
     const double base = value_of(spec, name);
     unknowns.push_back({name, base, base > 0 ? base : std::max(value_of(spec, of_any), 0.1)});
   }
-  unknowns.back().most = most_mb_s(greatest_mb_s);
+  unknowns.back().max = unlimiting_mb_s(max_mb_s);
   const double buffer = value_of(spec, "write_buffer_bytes");
   unknowns.push_back(
-      {"write_buffer_bytes", buffer, buffer, min_write_buffer(spec), kMostWriteBuffer});
+      {"write_buffer_bytes", buffer, buffer, min_write_buffer(spec), kMaxWriteBuffer});
   for (const char* name : {"program_us", "booster_program_us"}) {
     if (name != std::string("program_us") && value_of(spec, "booster_bytes") == 0) continue;
     const double base = value_of(spec, name);
@@ -282,7 +281,7 @@ std::vector<Unknown> write_unknowns(const DeviceSpec& spec, double greatest_mb_s
 /// controller takes `controller_share` of the time between writes at the highest rate. All dies
 /// together program at the highest bandwidth, or at twice that.
 std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, const Points& points,
-                                 double greatest_mb_s) {
+                                 double max_mb_s) {
   const auto [latency_us, iops] = extremes(points);
   std::vector<Values> starts{base};
   for (const double buffer : {1.0, 1.0 / 16, 16.0}) {
@@ -291,10 +290,10 @@ std::vector<Values> write_starts(const Values& base, const DeviceSpec& spec, con
         Values values = base;
         values["write_latency_us"] = rounded(latency_us);
         values["write_overhead_us"] = rounded(controller_share * 1e6 / iops);
-        values["write_link_mb_s"] = rounded(2 * greatest_mb_s);
-        values["write_buffer_bytes"] = rounded(std::clamp(
-            buffer * base.at("write_buffer_bytes"), min_write_buffer(spec), kMostWriteBuffer));
-        const double program_us = bytes_of_all_dies(spec) / (headroom * greatest_mb_s);
+        values["write_link_mb_s"] = rounded(2 * max_mb_s);
+        values["write_buffer_bytes"] = rounded(std::clamp(buffer * base.at("write_buffer_bytes"),
+                                                          min_write_buffer(spec), kMaxWriteBuffer));
+        const double program_us = bytes_of_all_dies(spec) / (headroom * max_mb_s);
         values["program_us"] = rounded(program_us);
         if (values.contains("booster_program_us")) {
           values["booster_program_us"] = rounded(program_us / value_of(spec, "program_pages"));
@@ -359,8 +358,8 @@ void check_block(const CalibrateOptions& options, const DeviceSpec& spec) {
 
 void take(Calibration& calibration, Found found) {
   calibration.config = with(calibration.config, found.values);
-  for (const std::string& name : found.untold) {
-    calibration.untold.insert(found.values.extract(name));
+  for (const std::string& name : found.undetermined) {
+    calibration.undetermined.insert(found.values.extract(name));
   }
   calibration.fitted.merge(found.values);
   calibration.evaluations += found.evaluations;
@@ -388,7 +387,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   Calibration result{.config = base};
   if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
     const char* order = *options.mixing > 0.5 ? "random" : "arrival";
-    result.told["service_order"] = order;
+    result.from_burst["service_order"] = order;
     result.config = result.config.with("service_order", order);
   }
   for (const MeasuredPoint& point : points) result.points.push_back({point});
@@ -398,15 +397,15 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   const Points writes = points_to_fit(result.points, 1);
   const bool has_reads = std::any_of(points.begin(), points.end(),
                                      [](const MeasuredPoint& p) { return p.write_share == 0; });
-  const double write_mb_s = greatest_mb_s(points, 1);
+  const double write_mb_s = max_rate_mb_s(points, 1);
   const std::size_t min_writes = write_unknowns(spec, write_mb_s).size();
   const bool fit_writes = different(writes, 1) >= min_writes;
-  const auto require = [&](const Points& fitted, std::size_t least, double write_share) {
+  const auto require = [&](const Points& fitted, std::size_t min_points, double write_share) {
     const std::size_t found = different(fitted, write_share);
-    if (found >= least) return;
+    if (found >= min_points) return;
     const std::size_t all = different(points, write_share);
-    const std::string allowed = "at least " + std::to_string(least);
-    if (all < least) {
+    const std::string allowed = "at least " + std::to_string(min_points);
+    if (all < min_points) {
       throw UserError(options.points, std::to_string(all) + " points to fit", allowed);
     }
     throw UserError({"", "--hold-out"},
@@ -417,7 +416,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
 
   if (has_reads) {
     require(reads, kReadNames.size(), 0);
-    const double rate = greatest_mb_s(points, 0);
+    const double rate = max_rate_mb_s(points, 0);
     Values counts;
     for (const char* name : kCountNames) counts[name] = value_of(spec, name);
     Search search(result.config, reads, read_unknowns(spec, rate), counts, options);
@@ -459,13 +458,15 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
   const std::string of_base = "; of " + base.at("name").text() + ": ";
   for (const Parameter& parameter : spec.device.part().parameters) {
-    const bool fitted =
-        calibration.fitted.contains(parameter.name) || calibration.told.contains(parameter.name);
+    const bool fitted = calibration.fitted.contains(parameter.name) ||
+                        calibration.from_burst.contains(parameter.name);
     if (!fitted && !base.has(parameter.name)) continue;  // the default applies
     const bool by_writes = calibration.decided_by_writes.contains(parameter.name);
     const ConfigNode& from = by_writes && !fitted ? base : calibration.config;
     const nlohmann::json& raw = from.at(parameter.name).raw();
-    std::string source = fitted ? "calibrated from " : by_writes ? "not told by " : "not fitted";
+    std::string source = fitted      ? "calibrated from "
+                         : by_writes ? "not determined by "
+                                     : "not fitted";
     if (by_writes) source += "the random writes of ";
     if (by_writes || fitted) source += measurement;
     if (!fitted) source += of_base + from.at(parameter.name).argument().source;

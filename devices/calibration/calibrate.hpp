@@ -31,11 +31,12 @@ struct CalibrateOptions {
 };
 
 struct Calibration {
-  ConfigNode config;                             ///< the base with the fitted values
-  std::map<std::string, double> fitted = {};     ///< parameter -> value
-  std::map<std::string, double> untold = {};     ///< not determined by the points: the base's
-  std::map<std::string, std::string> told = {};  ///< determined by a burst: parameter -> value
-  std::set<std::string> decided_by_writes = {};  ///< of `fitted` and `untold`
+  ConfigNode config;                                ///< the base with the fitted values
+  std::map<std::string, double> fitted = {};        ///< parameter -> value
+  std::map<std::string, double> undetermined = {};  ///< not determined by the points: the base's
+  std::map<std::string, std::string> from_burst =
+      {};                                        ///< determined by a burst: parameter -> value
+  std::set<std::string> decided_by_writes = {};  ///< of `fitted` and `undetermined`
   std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
   std::uint64_t evaluations = 0;                 ///< models tried
 };

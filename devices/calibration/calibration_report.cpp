@@ -40,8 +40,8 @@ bool has(const Calibration& calibration, Kind kind, PointUse use) {
   return !points_of(calibration, kind, use).empty();
 }
 
-/// Of their absolute values, in percent.
-std::string median_and_greatest(std::vector<double> errors) {
+/// The median and maximum of the absolute values, in percent.
+std::string median_and_max(std::vector<double> errors) {
   for (double& error : errors) error = 100 * std::abs(error);
   std::sort(errors.begin(), errors.end());
   return format_text("median %.1f %%, greatest %.1f %%", errors[errors.size() / 2], errors.back());
@@ -51,11 +51,10 @@ std::string error_text(const std::vector<FittedPoint>& points) {
   std::vector<double> errors;
   errors.reserve(points.size());
   for (const FittedPoint& point : points) errors.push_back(point.iops_error());
-  return median_and_greatest(std::move(errors)) + " of " + std::to_string(points.size()) +
-         " points";
+  return median_and_max(std::move(errors)) + " of " + std::to_string(points.size()) + " points";
 }
 
-/// Of what mixes are measured for: how reads and writes disturb each other.
+/// The latencies that mixes are measured for: they show how reads and writes disturb each other.
 std::string mix_latency_text(const std::vector<FittedPoint>& points) {
   std::string text;
   for (const auto& [what, measured, modelled] :
@@ -68,12 +67,12 @@ std::string mix_latency_text(const std::vector<FittedPoint>& points) {
     }
     if (errors.empty()) continue;
     text += std::string(text.empty() ? "latency of their " : ", of their ") + what + " " +
-            median_and_greatest(std::move(errors));
+            median_and_max(std::move(errors));
   }
   return text;
 }
 
-/// Errors of the kinds that were measured; reads alone are not named.
+/// Errors of the measured kinds. Where there are only reads, they are not named.
 std::vector<std::string> error_texts(const Calibration& calibration) {
   std::vector<std::string> texts;
   for (const Kind kind : kKinds) {
@@ -93,7 +92,7 @@ std::vector<std::string> error_texts(const Calibration& calibration) {
   return texts;
 }
 
-/// Measured, modelled and error; what was not measured stays empty.
+/// Measured, modelled and error; empty where not measured.
 void add_cells(double measured, double model, std::vector<std::string>& row) {
   const bool known = measured > 0;
   row.push_back(known ? fixed_text(measured, 1) : "");
@@ -149,12 +148,12 @@ std::string parameters_text(const Calibration& calibration, double mixing) {
     if (calibration.decided_by_writes.contains(parameter)) row.emplace_back(" by the writes");
     table.add_row(std::move(row));
   }
-  for (const auto& [parameter, value] : calibration.told) {
+  for (const auto& [parameter, value] : calibration.from_burst) {
     table.add_row({parameter, value, " by the burst, mixing " + fixed_text(mixing, 2)});
   }
-  for (const auto& [parameter, value] : calibration.untold) {
+  for (const auto& [parameter, value] : calibration.undetermined) {
     table.add_row(
-        {parameter, format_text("%g", value), " the base's: these points do not tell it"});
+        {parameter, format_text("%g", value), " the base's; these points do not determine it"});
   }
   return table.text(false);
 }
@@ -199,7 +198,7 @@ std::string calibration_csv(const Calibration& calibration) {
                         measured.depth, measured.iops, point.iops, measured.mean_us, point.mean_us);
         for (const auto& [found, model] :
              {std::pair{measured.read_us, point.read_us}, {measured.write_us, point.write_us}}) {
-          // Empty where there is no such request, or it was not told apart.
+          // Empty where there is no such request, or it was not measured separately.
           for (const double value : {found, model}) {
             text += ',';
             if (value > 0) text += format_text("%.3f", value);

@@ -11,12 +11,12 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kMost = 1e15;  ///< limit of bytes and values: whole numbers below it are exact
+constexpr double kMax = 1e15;  ///< limit of bytes and values: whole numbers below it are exact
 
 const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
 const std::vector<std::string> kPatterns{"random", "sequential"};
 
-double number(const ConfigNode& node, double least, double most) {
+double number(const ConfigNode& node, double min, double max) {
   const Value value = node.argument().value;
   double result = NAN;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -24,9 +24,9 @@ double number(const ConfigNode& node, double least, double most) {
   } else if (const auto* real = std::get_if<double>(&value)) {
     result = *real;
   }
-  if (!(result >= least && result <= most)) {
+  if (!(result >= min && result <= max)) {
     throw UserError(node.place(), "found " + to_text(value),
-                    "a number from " + to_text(least) + " to " + to_text(most));
+                    "a number from " + to_text(min) + " to " + to_text(max));
   }
   return result;
 }
@@ -78,7 +78,7 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
   }
   if (node.has("range_bytes")) {
     table.workload.range_bytes =
-        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMost));
+        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMax));
   }
   table.workload.requests = 0;  // set per row, by request size
   if (node.has("requests")) {
@@ -90,9 +90,9 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
       throw UserError(row.place(), std::to_string(cells.size()) + " values",
                       "[bytes, depth, " + table.quantity + "]");
     }
-    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMost)),
+    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMax)),
                           static_cast<std::uint32_t>(number(cells[1], 1, 65535)),
-                          number(cells[2], 1e-6, kMost)});
+                          number(cells[2], 1e-6, kMax)});
   }
   if (table.rows.empty()) throw UserError(node.at("rows").place(), "no row", "at least one");
   return table;

@@ -46,7 +46,7 @@ struct ComparedRow {
 [[nodiscard]] std::vector<ComparedRow> compare(const ConfigNode& preset, const MeasuredTable& table,
                                                int threads);
 
-/// Of the absolute errors.
+/// The median of the absolute errors.
 [[nodiscard]] double median_error_percent(const std::vector<ComparedRow>& rows);
 
 }  // namespace kvreplay

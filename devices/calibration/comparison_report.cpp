@@ -14,10 +14,10 @@ namespace {
 constexpr auto kLeft = Table::Align::kLeft;
 constexpr auto kRight = Table::Align::kRight;
 
-double greatest_error_percent(const std::vector<ComparedRow>& rows) {
-  double greatest = 0;
-  for (const ComparedRow& row : rows) greatest = std::max(greatest, std::abs(row.error_percent()));
-  return greatest;
+double max_error_percent(const std::vector<ComparedRow>& rows) {
+  double max = 0;
+  for (const ComparedRow& row : rows) max = std::max(max, std::abs(row.error_percent()));
+  return max;
 }
 
 const char* use_of(const MeasuredTable& table) {
@@ -87,7 +87,7 @@ std::string comparison_text(std::span<const ComparedTable> all, bool with_rows) 
     table.add_row({compared.table.name, compared.table.preset, use_of(compared.table),
                    std::to_string(compared.rows.size()),
                    fixed_text(median_error_percent(compared.rows), 1),
-                   fixed_text(greatest_error_percent(compared.rows), 1)});
+                   fixed_text(max_error_percent(compared.rows), 1)});
   }
   const std::vector<std::string> lines = table.lines();
   std::string text = lines.front() + '\n';
@@ -111,7 +111,7 @@ std::string comparison_markdown(std::span<const ComparedTable> all) {
     table.add_row({measured.preset, measured.title + " (`" + measured.name + "`)", use_of(measured),
                    std::to_string(compared.rows.size()),
                    fixed_text(median_error_percent(compared.rows), 1),
-                   fixed_text(greatest_error_percent(compared.rows), 1), measured.assumptions});
+                   fixed_text(max_error_percent(compared.rows), 1), measured.assumptions});
   }
   return table.markdown();
 }

@@ -9,8 +9,8 @@
 
 namespace kvreplay {
 
-/// The tables of FOLDER/measurements that are named, those that are laid over a preset that is
-/// named, and files; without names all, by preset. UserError for a name that is none of them.
+/// The named tables of FOLDER/measurements, those compared with a named preset, and files; all
+/// tables by preset where nothing is named. Throws UserError for a name that is none of these.
 [[nodiscard]] std::vector<MeasuredTable> find_measured_tables(
     const ConfigFolder& configs, const std::vector<std::string>& names);
 
@@ -19,12 +19,12 @@ struct ComparedTable {
   std::vector<ComparedRow> rows;
 };
 
-/// A line for each table with the median and greatest of its absolute errors; `with_rows`: then
-/// one for each row.
+/// One line per table with the median and maximum of its absolute errors; `with_rows` adds one line
+/// per row.
 [[nodiscard]] std::string comparison_text(std::span<const ComparedTable> all, bool with_rows);
 /// The table of docs/device-accuracy.md.
 [[nodiscard]] std::string comparison_markdown(std::span<const ComparedTable> all);
-/// A line for each measured point.
+/// One line per measured point.
 [[nodiscard]] std::string comparison_csv(std::span<const ComparedTable> all);
 
 }  // namespace kvreplay

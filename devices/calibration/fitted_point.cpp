@@ -47,7 +47,7 @@ class Model {
   /// Writes are fast until the buffer is full, then as fast as dies program, which is faster while
   /// the booster has room.
   void run_writes(FittedPoint& point, Workload workload) const {
-    constexpr std::uint64_t kMostRequests = 20'000;
+    constexpr std::uint64_t kMaxRequests = 20'000;
     const MeasuredPoint& measured = point.measured;
     const auto count = static_cast<double>(measured.requests);
     const double written = measured.write_share * static_cast<double>(measured.bytes);
@@ -70,12 +70,12 @@ class Model {
       // The fill level of the buffer depends on how reads and programs disturb each other, which
       // takes time.
       workload.requests =
-          std::max<std::uint64_t>(workload.depth, std::min(measured.requests, kMostRequests));
+          std::max<std::uint64_t>(workload.depth, std::min(measured.requests, kMaxRequests));
       add(1 - unboosted_share, measure(boosted_, workload));
     } else {
       // Buffer room is freed in bursts, when dies end their programs: average over many of them.
       const auto rounds = static_cast<std::uint64_t>((coarse_ ? 4 : 12) * round / written);
-      workload.requests = std::max(workload.requests, std::min(rounds, kMostRequests));
+      workload.requests = std::max(workload.requests, std::min(rounds, kMaxRequests));
       Workload beginning = workload;
       beginning.requests =
           std::max<std::uint64_t>(workload.depth, std::min(measured.requests, workload.requests));

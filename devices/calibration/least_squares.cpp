@@ -26,7 +26,7 @@ Values moved(Values values, std::span<const Unknown> unknowns, const Vector& ste
     const Unknown& unknown = unknowns[k];
     double& value = values.at(unknown.name);
     const double factor = std::exp(std::clamp(step[static_cast<Eigen::Index>(k)], -1.0, 1.0));
-    value = rounded(std::clamp(value * factor, unknown.least, unknown.most));
+    value = rounded(std::clamp(value * factor, unknown.min, unknown.max));
   }
   return values;
 }
@@ -53,7 +53,7 @@ Fit descend(Values values, std::span<const Unknown> unknowns, const Residuals& r
     return Vector(Eigen::Map<const Vector>(found.data(), std::ssize(found)));
   };
   Vector here = residuals_at(values);
-  double least = here.squaredNorm();
+  double lowest = here.squaredNorm();
   double damping = 0.01;
   for (int iteration = 0; iteration < max_iterations; ++iteration) {
     Eigen::MatrixXd slopes(here.size(), std::ssize(unknowns));
@@ -66,16 +66,16 @@ Fit descend(Values values, std::span<const Unknown> unknowns, const Residuals& r
       const Values candidate = moved(values, unknowns, newton_step(slopes, here, damping));
       const Vector there = residuals_at(candidate);
       const double loss = there.squaredNorm();
-      if (loss >= least * 0.999) continue;
+      if (loss >= lowest * 0.999) continue;
       values = candidate;
       here = there;
-      least = loss;
+      lowest = loss;
       better = true;
     }
     if (!better) break;
     damping /= 64;
   }
-  return {values, least};
+  return {values, lowest};
 }
 
 }  // namespace kvreplay

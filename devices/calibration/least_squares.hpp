@@ -13,8 +13,8 @@ struct Unknown {
   std::string name;
   double base = 0;   ///< its value where the data determine nothing else
   double start = 0;  ///< the same, or a nearby value above 0
-  double least = 0.01;
-  double most = 1e6;
+  double min = 0.01;
+  double max = 1e6;
 };
 
 using Values = std::map<std::string, double>;  ///< by parameter
@@ -32,7 +32,7 @@ struct Fit {
 
 /// Changes the unknowns among `values` until the sum of squared residuals hardly falls any more
 /// (Levenberg and Marquardt, on their logarithms), for at most the given number of iterations.
-/// Deterministic; finds the nearest minimum downhill. The values found have four digits.
+/// Deterministic. Finds the nearest local minimum. The resulting values have four digits.
 [[nodiscard]] Fit descend(Values values, std::span<const Unknown> unknowns,
                           const Residuals& residuals, int max_iterations);
 

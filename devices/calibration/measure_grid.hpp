@@ -22,13 +22,13 @@ struct Grid {
   [[nodiscard]] std::string text() const;
 };
 
-/// What a device model reaches: [size][depth].
+/// What a device model reaches, by [size][depth].
 [[nodiscard]] std::vector<Measurement> measure_grid(const DeviceSpec& spec, const Grid& grid,
                                                     int threads);
 
-/// Bandwidth, IOPS and mean latency, to be read.
+/// Bandwidth, IOPS and mean latency, for people.
 [[nodiscard]] std::string grid_text(const Grid& grid, const std::vector<Measurement>& cells);
-/// A line for each size and depth.
+/// One line per size and depth.
 [[nodiscard]] std::string grid_csv(const std::string& device, const Grid& grid,
                                    const std::vector<Measurement>& cells);
 

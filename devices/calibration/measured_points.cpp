@@ -16,7 +16,7 @@
 namespace kvreplay {
 namespace {
 
-double number(const ConfigNode& node, double most = 1e15, double least = 0) {
+double number(const ConfigNode& node, double max = 1e15, double min = 0) {
   const Value value = node.argument().value;
   double found = 0;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -26,18 +26,18 @@ double number(const ConfigNode& node, double most = 1e15, double least = 0) {
   } else {
     throw UserError(node.place(), "found " + to_text(value), "a number");
   }
-  if (!(found >= least && found <= most)) {
+  if (!(found >= min && found <= max)) {
     throw UserError(node.place(), "found " + to_text(value),
-                    to_text(Value(least)) + " to " + to_text(Value(most)));
+                    to_text(Value(min)) + " to " + to_text(Value(max)));
   }
   return found;
 }
 
-double above_zero(const ConfigNode& node, double most = 1e15) {
-  const double found = number(node, most);
+double above_zero(const ConfigNode& node, double max = 1e15) {
+  const double found = number(node, max);
   if (found <= 0) {
     throw UserError(node.place(), "found " + to_text(Value(found)),
-                    "above 0, at most " + to_text(Value(most)));
+                    "above 0, at most " + to_text(Value(max)));
   }
   return found;
 }
@@ -51,13 +51,13 @@ std::uint64_t positive(const ConfigNode& node, double maximum) {
   return static_cast<std::uint64_t>(found);
 }
 
-constexpr std::uint64_t kMostBytes = 64 << 20;  // as in a probe; kMostDepth likewise
-constexpr std::uint64_t kMostDepth = 1024;
-constexpr std::uint64_t kMostRange = 1'000'000'000'000'000;  // bytes
-constexpr std::size_t kMostPoints = 2000;                    // each model tried runs them all
-constexpr double kMostIops = 1e9;
-constexpr double kMostMixing = 10;  // measurement noise can push it outside 0 to 1
-constexpr double kMostRequests = 1e15;
+constexpr std::uint64_t kMaxBytes = 64 << 20;  // as in a probe; kMaxDepth likewise
+constexpr std::uint64_t kMaxDepth = 1024;
+constexpr std::uint64_t kMaxRange = 1'000'000'000'000'000;  // bytes
+constexpr std::size_t kMaxPoints = 2000;                    // each model tried runs them all
+constexpr double kMaxIops = 1e9;
+constexpr double kMaxMixing = 10;  // measurement noise can push it outside 0 to 1
+constexpr double kMaxRequests = 1e15;
 
 std::vector<ConfigNode> array(const ConfigNode& node) {
   if (!node.is_array()) {
@@ -73,15 +73,15 @@ struct FioOption {
 };
 
 /// "4k", "1M", "512": fio's K, M, G and T are powers of 1024 by default. Returns nothing for lists
-/// and ranges. Throws UserError above `most`.
-std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t most) {
+/// and ranges. Throws UserError above `max`.
+std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t max) {
   const std::string& text = option.text;
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [rest, code] = std::from_chars(text.data(), end, value);
   const auto at_most = [&](int shift) {
-    if (code == std::errc() && value <= most >> shift) return value << shift;
-    throw UserError(option.place, "found " + text, "at most " + std::to_string(most));
+    if (code == std::errc() && value <= max >> shift) return value << shift;
+    throw UserError(option.place, "found " + text, "at most " + std::to_string(max));
   };
   if (code == std::errc::invalid_argument) return std::nullopt;
   if (code == std::errc() && value == 0) return std::nullopt;
@@ -126,7 +126,7 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   const auto range = static_cast<std::uint64_t>(number(target.at("size_bytes")));
   if (target.has("offset_alignment_bytes")) {
     const ConfigNode node = target.at("offset_alignment_bytes");
-    found.block_bytes = positive(node, kMostBytes);
+    found.block_bytes = positive(node, kMaxBytes);
     if (!std::has_single_bit(found.block_bytes)) {
       throw UserError(node.place(), "found " + std::to_string(found.block_bytes), "a power of two");
     }
@@ -141,18 +141,18 @@ MeasuredPoints from_probe(const ConfigNode& root) {
       ++others;
       continue;
     }
-    MeasuredPoint point{.bytes = positive(node.at("bytes"), kMostBytes),
-                        .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMostDepth)),
+    MeasuredPoint point{.bytes = positive(node.at("bytes"), kMaxBytes),
+                        .depth = static_cast<std::uint32_t>(positive(node.at("depth"), kMaxDepth)),
                         .range_bytes = range,
-                        .iops = above_zero(node.at("iops"), kMostIops),
+                        .iops = above_zero(node.at("iops"), kMaxIops),
                         .mean_us = above_zero(node.at("mean_us")),
                         .write_share = number(node.at("write_share"), 1)};
-    if (point.write_share > 0) point.requests = positive(node.at("requests"), kMostRequests);
+    if (point.write_share > 0) point.requests = positive(node.at("requests"), kMaxRequests);
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
     take(found, point);
     if (node.has("burst") && node.at("burst").has("mixing")) {
-      found.mixing = number(node.at("burst").at("mixing"), kMostMixing, -kMostMixing);
+      found.mixing = number(node.at("burst").at("mixing"), kMaxMixing, -kMaxMixing);
     }
   }
   if (others > 0) {
@@ -209,9 +209,9 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     std::optional<std::uint64_t> iodepth;
     std::optional<std::uint64_t> jobs;
     if (write_share) {
-      bytes = fio_size(option("bs", "4k"), kMostBytes);
-      iodepth = fio_size(option("iodepth", "1"), kMostDepth);
-      jobs = fio_size(option("numjobs", "1"), kMostDepth);
+      bytes = fio_size(option("bs", "4k"), kMaxBytes);
+      iodepth = fio_size(option("iodepth", "1"), kMaxDepth);
+      jobs = fio_size(option("numjobs", "1"), kMaxDepth);
     }
     if (!bytes || !iodepth || !jobs) {
       found.notes.push_back(name + ": not random requests of one size, and left out");
@@ -229,22 +229,22 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     const bool one_at_a_time = engine == "sync" || engine == "psync" || engine == "vsync" ||
                                engine == "pvsync" || engine == "pvsync2" || engine == "mmap";
     const std::uint64_t depth = *jobs * (one_at_a_time ? 1 : *iodepth);
-    if (depth > kMostDepth) {
+    if (depth > kMaxDepth) {
       throw UserError(
           option("numjobs", "1").place,
           "found " + std::to_string(*jobs) + " jobs of iodepth " + std::to_string(*iodepth),
-          "at most " + std::to_string(kMostDepth) + " outstanding requests");
+          "at most " + std::to_string(kMaxDepth) + " outstanding requests");
     }
     MeasuredPoint point{.bytes = *bytes,
                         .depth = static_cast<std::uint32_t>(depth),
-                        .range_bytes = fio_size(option("size", ""), kMostRange).value_or(0),
+                        .range_bytes = fio_size(option("size", ""), kMaxRange).value_or(0),
                         .write_share = *write_share};
     // lat_ns runs from submission on; clat_ns excludes the submission.
     const auto add = [&](const char* direction) {
       const ConfigNode node = job.at(direction);
-      const double iops = above_zero(node.at("iops"), kMostIops);
+      const double iops = above_zero(node.at("iops"), kMaxIops);
       const double mean_us = above_zero(node.at("lat_ns").at("mean")) * 1e-3;
-      if (*write_share > 0) point.requests += positive(node.at("total_ios"), kMostRequests);
+      if (*write_share > 0) point.requests += positive(node.at("total_ios"), kMaxRequests);
       point.mean_us += (mean_us - point.mean_us) * (iops / (point.iops + iops));
       point.iops += iops;
       return mean_us;
@@ -306,10 +306,10 @@ MeasuredPoints parse_measured_points(const std::string& text, const std::string&
                         (found.notes.empty() ? "" : " (" + found.notes.front() + ")"),
                     "random reads or writes of at least one size and depth");
   }
-  if (found.points.size() > kMostPoints) {
+  if (found.points.size() > kMaxPoints) {
     throw UserError({file, found.place},
                     "found " + std::to_string(found.points.size()) + " points of random requests",
-                    "at most " + std::to_string(kMostPoints));
+                    "at most " + std::to_string(kMaxPoints));
   }
   std::stable_sort(found.points.begin(), found.points.end(),
                    [](const MeasuredPoint& a, const MeasuredPoint& b) {

@@ -22,8 +22,8 @@ class Energy {
 
   [[nodiscard]] static std::vector<Parameter> parameters() {
     return {
-        real_parameter("sense_uj", "uJ", 0, {0, 1e6}, "energy to sense a page; 0: unknown"),
-        real_parameter("program_uj", "uJ", 0, {0, 1e6}, "energy to program a page; 0: unknown"),
+        real_parameter("sense_uj", "uJ", 0, {0, 1e6}, "energy per page sensed; 0: unknown"),
+        real_parameter("program_uj", "uJ", 0, {0, 1e6}, "energy per page programmed; 0: unknown"),
         real_parameter("transfer_pj_bit", "pJ/bit", 0, {0, 1e6},
                        "energy per bit on channel, controller and link; 0: unknown"),
         real_parameter("idle_mw", "mW", 0, {0, 1e6},

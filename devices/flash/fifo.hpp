@@ -6,7 +6,7 @@
 
 namespace kvreplay {
 
-/// A queue in a ring that only grows: it stops allocating once it has reached its greatest length.
+/// A queue in a ring that only grows: it stops allocating once it has reached its maximum length.
 /// (std::deque allocates and frees as it moves along, even at a constant length.)
 template <typename T>
 class Fifo {

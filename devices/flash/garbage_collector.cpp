@@ -24,9 +24,9 @@ std::vector<Parameter> GarbageCollector::parameters() {
       real_parameter(
           "gc_prefilled_percent", "%", 100, {0, 100},
           "share of the logical space that is written, in order, before the first command"),
-      real_parameter("erase_us", "us", 3500, {0, 1e6}, "array time of an erase of a new device"),
+      real_parameter("erase_us", "us", 3500, {0, 1e6}, "array time per erase of a new device"),
       real_parameter("erase_aged_us", "us", 10000, {0, 1e6},
-                     "array time of an erase at the end of its life"),
+                     "array time per erase at the end of its life"),
       real_parameter("wear_percent", "%", 0, {0, 100},
                      "share of its life that the device has behind it"),
   };

@@ -52,7 +52,7 @@ class GarbageCollector {
 
   std::uint64_t unit_bytes_;
   std::uint64_t units_;         ///< logical; 0: switched off
-  std::uint64_t stripe_units_;  ///< mapping units of a stripe
+  std::uint64_t stripe_units_;  ///< mapping units per stripe
   std::uint64_t block_units_;
   std::uint64_t dies_;
   SimTime erase_time_;

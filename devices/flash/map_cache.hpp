@@ -58,11 +58,11 @@ class MapCache {
   /// lines.
   void settle(std::uint64_t range_bytes, Random& random) {
     const std::uint64_t lines = (range_bytes + reach_of_line_ - 1) / reach_of_line_;
-    const std::size_t most = std::min<std::size_t>(lines_, 1 << 20);
-    if (lines <= most) {
+    const std::size_t max = std::min<std::size_t>(lines_, 1 << 20);
+    if (lines <= max) {
       for (std::uint64_t line = 0; line < lines; ++line) insert(line);
     } else {
-      while (place_.size() < most) insert(random.below(lines));
+      while (place_.size() < max) insert(random.below(lines));
     }
   }
 

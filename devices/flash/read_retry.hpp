@@ -15,7 +15,7 @@ class ReadRetry {
   explicit ReadRetry(const Arguments& arguments)
       : chance_(arguments.real("retry_percent") / 100),
         time_(from_us(arguments.real("retry_us"))),
-        most_(arguments.integer("retry_limit")),
+        max_repetitions_(arguments.integer("retry_limit")),
         random_(unsigned_of(arguments, "retry_seed")) {}
 
   [[nodiscard]] static std::vector<Parameter> parameters() {
@@ -24,7 +24,7 @@ class ReadRetry {
                        "share of the senses that fail and are repeated; a repetition fails alike; "
                        "0: none"),
         real_parameter("retry_us", "us", 50, {0, 1e6}, "array time per repetition"),
-        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "largest number per sense"),
+        integer_parameter("retry_limit", "repetitions", 8, {1, 1000}, "limit per sense"),
         integer_parameter("retry_seed", "", 1, {0, 1e15}, "seed of the draws"),
     };
   }
@@ -33,14 +33,16 @@ class ReadRetry {
   [[nodiscard]] SimTime extra() {
     if (chance_ == 0) return 0;
     SimTime extra = 0;
-    for (std::int64_t i = 0; i < most_ && random_.uniform() < chance_; ++i) extra += time_;
+    for (std::int64_t i = 0; i < max_repetitions_ && random_.uniform() < chance_; ++i) {
+      extra += time_;
+    }
     return extra;
   }
 
  private:
   const double chance_;
   const SimTime time_;
-  const std::int64_t most_;
+  const std::int64_t max_repetitions_;
   Random random_;
 };
 

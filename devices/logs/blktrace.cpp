@@ -173,9 +173,9 @@ class BlktraceReader {
     });
     const std::uint64_t first = requests_.front().time_ns;
     const std::uint64_t span = requests_.back().time_ns - first;
-    if (span > std::uint64_t{1'000'000'000} * kGreatestLogSeconds) {
+    if (span > std::uint64_t{1'000'000'000} * kMaxLogSeconds) {
       throw UserError(end_, "its requests span " + std::to_string(span / 1'000'000'000) + " s",
-                      "up to " + std::to_string(kGreatestLogSeconds) + " s");
+                      "up to " + std::to_string(kMaxLogSeconds) + " s");
     }
     for (const Request& request : requests_) {
       log_.requests.push_back(
@@ -216,9 +216,9 @@ class BlktraceReader {
       ++log_.left_out;
       return;
     }
-    if (record.sector > kGreatestLogOffset / kSector) {
+    if (record.sector > kMaxLogOffset / kSector) {
       throw UserError(reader.place(), "sector " + std::to_string(record.sector),
-                      "up to " + std::to_string(kGreatestLogOffset / kSector));
+                      "up to " + std::to_string(kMaxLogOffset / kSector));
     }
     if (!device_) device_ = record.device;
     if (*device_ != record.device) {

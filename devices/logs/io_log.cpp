@@ -18,7 +18,7 @@ constexpr std::string_view kFio = "fio version ";
 constexpr std::string_view kFio2 = "fio version 2 iolog";
 constexpr std::string_view kFio3 = "fio version 3 iolog";
 /// Of one request: above what any kernel merges. A terabyte would be millions of commands.
-constexpr std::uint64_t kGreatestBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 constexpr std::int64_t kStepNs = 1'000'000'000;
 
 /// Parses a whole word as a number; false if it is not one.
@@ -74,17 +74,17 @@ class LogReader {
         " ACTION [OFFSET LENGTH]`, actions add, open, close, read, write, sync, datasync, trim" +
         (timed ? "" : ", wait") + "; LENGTH up to 1 GiB";
     if (timed)
-      time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestLogSeconds, allowed);
+      time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kMaxLogSeconds, allowed);
     const std::string_view file = lines_.word();
     const std::string_view action = lines_.word();
     if (action == "add" || action == "open" || action == "close") {
       lines_.end_of_line(allowed);
     } else if (action == "wait" && !timed) {
-      time_ns_ += 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kGreatestLogSeconds, allowed);
+      time_ns_ += 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kMaxLogSeconds, allowed);
     } else if (action == "read" || action == "write") {
       one_target(file);
-      const auto offset = lines_.number<std::uint64_t>(0, kGreatestLogOffset, allowed);
-      const auto bytes = lines_.number<std::uint64_t>(1, kGreatestBytes, allowed);
+      const auto offset = lines_.number<std::uint64_t>(0, kMaxLogOffset, allowed);
+      const auto bytes = lines_.number<std::uint64_t>(1, kMaxBytes, allowed);
       lines_.end_of_line(allowed);
       add({offset, bytes}, action == "write");
     } else if (action == "sync" || action == "datasync" || action == "trim") {
@@ -121,9 +121,9 @@ class LogReader {
       return true;
     }
     constexpr std::uint64_t kSector = 512;
-    const auto sector = lines_.number<std::uint64_t>(0, kGreatestLogOffset / kSector, kAllowed);
+    const auto sector = lines_.number<std::uint64_t>(0, kMaxLogOffset / kSector, kAllowed);
     if (lines_.word() != "+") throw lines_.wrong(kAllowed);
-    const auto sectors = lines_.number<std::uint64_t>(1, kGreatestBytes / kSector, kAllowed);
+    const auto sectors = lines_.number<std::uint64_t>(1, kMaxBytes / kSector, kAllowed);
     one_target(device);
     time_ns_ = nanoseconds(time, kAllowed);
     add({sector * kSector, sectors * kSector}, write);
@@ -136,7 +136,7 @@ class LogReader {
     std::int64_t whole = 0;
     std::int64_t fraction = 0;
     if (point == std::string_view::npos || text.size() - point != 10 ||
-        !read_number(text.substr(0, point), whole) || whole < 0 || whole > kGreatestLogSeconds ||
+        !read_number(text.substr(0, point), whole) || whole < 0 || whole > kMaxLogSeconds ||
         !read_number(text.substr(point + 1), fraction) || fraction < 0) {
       throw lines_.wrong(allowed);
     }

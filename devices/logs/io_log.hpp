@@ -29,19 +29,18 @@ struct IoLog {
 
 /// Limits of a log: the greatest offset, and the greatest time since its first request (each second
 /// becomes a step).
-constexpr std::uint64_t kGreatestLogOffset = std::uint64_t{1} << 62;
-constexpr std::int64_t kGreatestLogSeconds = 1'000'000;
+constexpr std::uint64_t kMaxLogOffset = std::uint64_t{1} << 62;
+constexpr std::int64_t kMaxLogSeconds = 1'000'000;
 
 /// Whether a file looks like one of the formats of read_io_log(), even if it has errors.
 [[nodiscard]] bool is_io_log(const std::string& file);
 
 /// Reads the log of one file or device, in one of these formats:
-/// - fio's iolog, version 3 (times in microseconds, as fio 3.33 writes them) or 2 (no times but
-/// those of
-///   its waits, so all requests between two waits are submitted at once),
-/// - the text of blkparse in its default format; requests are its events Q (queued),
+/// - fio's iolog, version 3 (times in microseconds, as fio 3.33 writes them) or version 2 (the only
+///   times are those of its waits, so all requests between two waits are submitted at once);
+/// - the text of blkparse in its default format, whose events Q (queued) are the requests;
 /// - the binary output of blktrace: read_blktrace().
-/// Throws UserError with the line, or the byte of the record, that is wrong.
+/// Throws UserError with the invalid line, or the byte of the invalid record.
 [[nodiscard]] IoLog read_io_log(const std::string& file);
 
 /// A workload that follows the log's own times: the pauses between requests are computations, and
@@ -50,9 +49,9 @@ constexpr std::int64_t kGreatestLogSeconds = 1'000'000;
 [[nodiscard]] Schedule to_schedule(const IoLog& log, const DeviceLimits& limits,
                                    const std::string& made_from);
 
-/// The commands of a schedule as fio's iolog, version 3, on the file or device `target` (an
-/// absolute path without spaces: a UserError otherwise). fio has times but no dependencies: each
-/// command's time is the one at which `times` says that it was submitted.
+/// The commands of a schedule as fio's iolog, version 3, on the file or device `target`, which must
+/// be an absolute path without spaces (otherwise throws UserError). fio knows times but no
+/// dependencies: each command gets the time at which, according to `times`, it was submitted.
 [[nodiscard]] std::string fio_log(const Schedule& schedule, const ScheduleMeasurement& times,
                                   const std::string& target);
 

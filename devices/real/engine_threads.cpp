@@ -45,11 +45,11 @@ void work(const IoEngine::Context& context, const IoSource& source,
     const std::uint64_t index = next++;
     const std::optional<IoRequest> request = source(index);
     if (!request) break;
-    if (context.watch != nullptr) context.watch->started(slot, request->command);
+    if (context.watch != nullptr) context.watch->notify_start(slot, request->command);
     IoCompletion completion{index, monotonic_ns(), 0, false};
     const std::int64_t result = transfer(context, *request);
     completion.completed_ns = monotonic_ns();
-    if (context.watch != nullptr) context.watch->ended(slot);
+    if (context.watch != nullptr) context.watch->notify_end(slot);
     report.add(request->command, completion, result);
     if (report.failure) break;
   }

@@ -82,7 +82,7 @@ class IoEngine {
 
   /// Begins a request under the number `slot` < depth, which no outstanding request uses.
   void start(std::uint32_t slot, const IoRequest& request) {
-    if (watch_ != nullptr) watch_->started(slot, request.command);
+    if (watch_ != nullptr) watch_->notify_start(slot, request.command);
     begin(slot, request);
   }
   /// Waits until a request completes or the clock reaches `until_ns` (CLOCK_MONOTONIC; a time in
@@ -93,7 +93,7 @@ class IoEngine {
     await(until_ns, results);
     if (watch_ == nullptr) return;
     watch_->go_on();
-    for (std::size_t i = before; i < results.size(); ++i) watch_->ended(results[i].slot);
+    for (std::size_t i = before; i < results.size(); ++i) watch_->notify_end(results[i].slot);
   }
   static constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 

@@ -63,7 +63,7 @@ void summarise_point(ProbePoint& point, std::span<const IoCompletion> completion
 }
 
 /// With fewer requests than this, halves say little.
-constexpr std::uint32_t kLeastBurst = 4;
+constexpr std::uint32_t kMinBurst = 4;
 
 /// Times (ns) until the first `part` of `count` requests are done, and until all are. The requests
 /// are numbered from `begin` on and submitted together.
@@ -95,14 +95,14 @@ std::optional<BurstTimes> run_burst(IoEngine& engine, const PointRequests& reque
 std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests& requests,
                                    IoEngine& engine, double seconds, const std::atomic<bool>& stop,
                                    std::optional<IoFailure>& failure) {
-  constexpr std::uint64_t kLeastRounds = 3;
+  constexpr std::uint64_t kMinRounds = 3;
   const std::uint32_t half = point.depth / 2;
   std::vector<double> half_alone;
   std::vector<double> first_half;
   std::vector<double> all;
   Burst burst;
   const std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
-  while (!stop && (burst.rounds < kLeastRounds || monotonic_ns() < deadline)) {
+  while (!stop && (burst.rounds < kMinRounds || monotonic_ns() < deadline)) {
     const std::uint64_t begin = 2 * burst.rounds * point.depth;
     const auto whole = run_burst(engine, requests, begin, point.depth, half, failure);
     if (!whole) break;
@@ -118,12 +118,6 @@ std::optional<Burst> measure_burst(const ProbePoint& point, const PointRequests&
   burst.first_half_ms = median(std::move(first_half));
   burst.all_ms = median(std::move(all));
   return burst;
-}
-
-Json latency_json(const LatencySummary& latency) {
-  return {{"requests", latency.requests}, {"mean_us", latency.mean_us}, {"p50_us", latency.p50_us},
-          {"p90_us", latency.p90_us},     {"p95_us", latency.p95_us},   {"p99_us", latency.p99_us},
-          {"p999_us", latency.p999_us},   {"max_us", latency.max_us}};
 }
 
 std::string utc_now() {
@@ -165,7 +159,7 @@ Json setting_json(const BlockTarget& target, const EngineChoice& choice, const s
 
 UserError memory_error(const ProbeGrid& grid, const std::string& allowed) {
   return {{"", "--size, --depth"},
-          "found " + std::to_string(grid.largest_bytes()) + " bytes in " +
+          "found " + std::to_string(grid.max_bytes()) + " bytes in " +
               std::to_string(grid.max_depth()) + " requests, which take " +
               std::to_string(grid.memory_bytes()) + " bytes of memory",
           allowed};
@@ -194,12 +188,12 @@ std::uint32_t ProbeGrid::max_depth() const {
   return *std::max_element(depths.begin(), depths.end());
 }
 
-std::uint32_t ProbeGrid::largest_bytes() const {
+std::uint32_t ProbeGrid::max_bytes() const {
   return *std::max_element(sizes_bytes.begin(), sizes_bytes.end());
 }
 
 std::size_t ProbeGrid::memory_bytes() const {
-  return std::size_t{max_depth()} * largest_bytes();
+  return std::size_t{max_depth()} * max_bytes();
 }
 
 std::optional<double> Burst::mixing() const {
@@ -207,27 +201,6 @@ std::optional<double> Burst::mixing() const {
   const double rest_ms = all_ms - half_alone_ms;
   if (rest_ms < kSaturated * all_ms) return std::nullopt;
   return (first_half_ms - half_alone_ms) / rest_ms;
-}
-
-LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
-  LatencySummary summary;
-  summary.requests = latencies_ns.size();
-  if (latencies_ns.empty()) return summary;
-  std::sort(latencies_ns.begin(), latencies_ns.end());
-  const auto count = static_cast<double>(latencies_ns.size());
-  double sum = 0;
-  for (const std::int64_t latency : latencies_ns) sum += static_cast<double>(latency);
-  const auto percentile_us = [&](double share) {
-    return static_cast<double>(percentile(latencies_ns, share)) * 1e-3;
-  };
-  summary.mean_us = sum / count * 1e-3;
-  summary.p50_us = percentile_us(0.5);
-  summary.p90_us = percentile_us(0.9);
-  summary.p95_us = percentile_us(0.95);
-  summary.p99_us = percentile_us(0.99);
-  summary.p999_us = percentile_us(0.999);
-  summary.max_us = percentile_us(1);
-  return summary;
 }
 
 Json to_json(const ProbePoint& point) {
@@ -258,7 +231,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     target.check({0, bytes, false});
     if (grid.writes()) target.check({0, bytes, true});
   }
-  const std::uint32_t largest = grid.largest_bytes();
+  const std::uint32_t max_bytes = grid.max_bytes();
   ProbeResult result;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
@@ -281,8 +254,8 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
           result.interrupted = stop;
           if (!result.complete()) return result;
           summarise_point(point, report.completions);
-          if (pattern == Pattern::kRandom && write_share == 0 && bytes == largest &&
-              depth == grid.max_depth() && depth >= kLeastBurst) {
+          if (pattern == Pattern::kRandom && write_share == 0 && bytes == max_bytes &&
+              depth == grid.max_depth() && depth >= kMinBurst) {
             point.burst =
                 measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
           }

@@ -14,6 +14,7 @@
 #include "devices/real/block_target.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
+#include "devices/real/latency_summary.hpp"
 
 namespace kvreplay {
 
@@ -34,24 +35,10 @@ struct ProbeGrid {
   }
   [[nodiscard]] bool writes() const;
   [[nodiscard]] std::uint32_t max_depth() const;
-  [[nodiscard]] std::uint32_t largest_bytes() const;
+  [[nodiscard]] std::uint32_t max_bytes() const;
   /// Memory that an engine needs for the grid: one buffer per outstanding request.
   [[nodiscard]] std::size_t memory_bytes() const;
 };
-
-/// Latency from submission to completion. Percentile p is the smallest latency that at least p % of
-/// the requests do not exceed.
-struct LatencySummary {
-  std::uint64_t requests = 0;
-  double mean_us = 0;
-  double p50_us = 0;
-  double p90_us = 0;
-  double p95_us = 0;
-  double p99_us = 0;
-  double p999_us = 0;
-  double max_us = 0;
-};
-[[nodiscard]] LatencySummary summarise(std::vector<std::int64_t> latencies_ns);
 
 /// As many requests as the depth, submitted together, again and again: measures whether the
 /// requests submitted first are done first. With in-order service, the first half takes as long as

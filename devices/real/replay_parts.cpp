@@ -9,8 +9,8 @@ namespace kvreplay {
 namespace {
 
 // A step has seven numbers and a request two, of at most 20 characters each: a part fits a frame.
-constexpr std::size_t kMostSteps = 10'000;
-constexpr std::size_t kMostRequests = 100'000;
+constexpr std::size_t kMaxSteps = 10'000;
+constexpr std::size_t kMaxRequests = 100'000;
 
 }  // namespace
 
@@ -34,10 +34,10 @@ std::optional<ReplayPart> ReplayParts::take() {
   if (steps_.empty()) return std::nullopt;
   ReplayPart part{first_request_, {}};
   const auto steps_end =
-      steps_.begin() + static_cast<std::ptrdiff_t>(std::min(steps_.size(), kMostSteps));
+      steps_.begin() + static_cast<std::ptrdiff_t>(std::min(steps_.size(), kMaxSteps));
   part.measured.steps.assign(steps_.begin(), steps_end);
   steps_.erase(steps_.begin(), steps_end);
-  const std::size_t count = std::min(requests_.size(), kMostRequests);
+  const std::size_t count = std::min(requests_.size(), kMaxRequests);
   part.measured.requests.assign(requests_.begin(),
                                 requests_.begin() + static_cast<std::ptrdiff_t>(count));
   const std::size_t done = std::min(settled_, count);

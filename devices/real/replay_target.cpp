@@ -65,16 +65,16 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
   const auto parts = std::make_shared<ReplayParts>();
   const auto measured = std::make_shared<ScheduleMeasurement>();
-  bool setting_told = false;
+  bool setting_sent = false;
   auto measure = [own_target, parts, measured, choice, depth, compute, pages = request.pages,
-                  schedule = std::move(schedule), &sink, &setting_told](Measuring& measuring) {
+                  schedule = std::move(schedule), &sink, &setting_sent](Measuring& measuring) {
     const EngineWithMemory io(choice.name, *own_target, memory_bytes(schedule, depth), pages, depth,
                               &measuring.watch);
     fill_random(io.memory(), 1);
     const Json setting = setting_json(*own_target, choice, depth, notes_of(io.engine(), pages));
-    measuring.tell([setting, &sink, &setting_told] {
+    measuring.tell([setting, &sink, &setting_sent] {
       sink.on_setting(setting);
-      setting_told = true;
+      setting_sent = true;
     });
     *measured = run_schedule(
         io.engine(), schedule,
@@ -86,7 +86,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
 
   ScheduleMeasurement so_far;
   const auto tell_parts = [&] {
-    if (!setting_told) return;
+    if (!setting_sent) return;
     while (const auto part = parts->take()) {
       add_part(*part, target.path(), so_far);
       sink.on_part(*part);

@@ -28,7 +28,7 @@ class RequestWatch {
   // Called by the thread that makes the requests of the slot.
 
   /// Call before the request is submitted.
-  void started(std::uint32_t slot, const IoCommand& command) {
+  void notify_start(std::uint32_t slot, const IoCommand& command) {
     go_on();
     Slot& at = slots_[slot];
     at.offset.store(command.offset, std::memory_order_relaxed);
@@ -36,7 +36,7 @@ class RequestWatch {
     at.write.store(command.write, std::memory_order_relaxed);
     count(at);
   }
-  void ended(std::uint32_t slot) {
+  void notify_end(std::uint32_t slot) {
     count(slots_[slot]);
     go_on();
   }

@@ -19,13 +19,6 @@ double milliseconds(std::int64_t ns) {
   return static_cast<double>(ns) * 1e-6;
 }
 
-Json summary_json(const LatencySummary& latency) {
-  return {{"requests", latency.requests}, {"mean_us", latency.mean_us},
-          {"p50_us", latency.p50_us},     {"p90_us", latency.p90_us},
-          {"p99_us", latency.p99_us},     {"p999_us", latency.p999_us},
-          {"max_us", latency.max_us}};
-}
-
 }  // namespace
 
 ScheduleComparison::ScheduleComparison(const Schedule& schedule,
@@ -90,10 +83,10 @@ Json ScheduleComparison::Side::summary() const {
             {"exposed_io_seconds", exposed_io_seconds},
             {"busy_io_seconds", busy_io_seconds},
             {"mb_s", mb_s()},
-            {"requests", summary_json(all)}};
+            {"requests", latency_json(all)}};
   if (reads.requests > 0 && writes.requests > 0) {
-    json["reads"] = summary_json(reads);
-    json["writes"] = summary_json(writes);
+    json["reads"] = latency_json(reads);
+    json["writes"] = latency_json(writes);
   }
   return json;
 }
@@ -167,7 +160,7 @@ Json ScheduleComparison::summary() const {
            {{"mean", errors.mean},
             {"median_absolute", errors.median},
             {"p90_absolute", errors.p90},
-            {"greatest_absolute", errors.greatest}}},
+            {"greatest_absolute", errors.max}}},
           {"modelled", modelled_.summary()},
           {"measured", measured_.summary()}};
 }
@@ -201,11 +194,11 @@ std::string ScheduleComparison::table() const {
   }
   const StepErrors errors = step_errors();
   return table.text() + format_text(
-                            "\nError of the latency of a step, %zu steps: mean %+.1f %%; of its "
+                            "\nError of the latency per step, %zu steps: mean %+.1f %%; of its "
                             "absolute value median "
                             "%.1f %%, p90 %.1f %%, greatest %.1f %%\n",
                             steps_, 100 * errors.mean, 100 * errors.median, 100 * errors.p90,
-                            100 * errors.greatest);
+                            100 * errors.max);
 }
 
 }  // namespace kvreplay

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "devices/real/probe.hpp"
+#include "devices/real/latency_summary.hpp"
 #include "devices/schedule/schedule.hpp"
 #include "devices/schedule/schedule_measurement.hpp"
 
@@ -25,7 +25,7 @@ class ScheduleComparison {
     double mean = 0;
     double median = 0;
     double p90 = 0;
-    double greatest = 0;
+    double max = 0;
   };
   [[nodiscard]] StepErrors step_errors() const;
 

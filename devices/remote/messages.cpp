@@ -10,21 +10,21 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::uint64_t kGreatestRequestBytes = 64 << 20;
-constexpr std::uint64_t kGreatestDepth = 1024;
-constexpr std::size_t kGreatestGrid = 100'000;
-constexpr double kLeastTimeout = 0.01;  // seconds
-constexpr double kGreatestTimeout = 86'400;
+constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
+constexpr std::uint64_t kMaxDepth = 1024;
+constexpr std::size_t kMaxGrid = 100'000;
+constexpr double kMinTimeout = 0.01;  // seconds
+constexpr double kMaxTimeout = 86'400;
 
 template <typename Number>
-std::string range_text(Number least, Number greatest) {
-  return std::to_string(least) + " to " + std::to_string(greatest);
+std::string range_text(Number min, Number max) {
+  return std::to_string(min) + " to " + std::to_string(max);
 }
 
 /// A nonempty list.
 std::vector<ConfigNode> list(const ConfigNode& node) {
   const std::vector<ConfigNode> items = node.items();
-  if (!node.is_array() || items.empty() || items.size() > kGreatestGrid) {
+  if (!node.is_array() || items.empty() || items.size() > kMaxGrid) {
     throw UserError(node.place(), "is no list, empty or too long", "a list of values");
   }
   return items;
@@ -32,20 +32,20 @@ std::vector<ConfigNode> list(const ConfigNode& node) {
 
 }  // namespace
 
-std::uint64_t whole_number(const ConfigNode& node, std::uint64_t least, std::uint64_t greatest) {
+std::uint64_t whole_number(const ConfigNode& node, std::uint64_t min, std::uint64_t max) {
   const nlohmann::json& value = node.raw();
   const bool whole =
       value.is_number_integer() && (value.is_number_unsigned() || value.get<std::int64_t>() >= 0);
-  if (!whole || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > greatest) {
-    throw UserError(node.place(), "is no whole number in its range", range_text(least, greatest));
+  if (!whole || value.get<std::uint64_t>() < min || value.get<std::uint64_t>() > max) {
+    throw UserError(node.place(), "is no whole number in its range", range_text(min, max));
   }
   return value.get<std::uint64_t>();
 }
 
-double real_number(const ConfigNode& node, double least, double greatest) {
+double real_number(const ConfigNode& node, double min, double max) {
   const nlohmann::json& value = node.raw();
-  if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= greatest)) {
-    throw UserError(node.place(), "is no number in its range", range_text(least, greatest));
+  if (!value.is_number() || !(value.get<double>() >= min && value.get<double>() <= max)) {
+    throw UserError(node.place(), "is no number in its range", range_text(min, max));
   }
   return value.get<double>();
 }
@@ -92,16 +92,15 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
     grid.write_shares.push_back(real_number(item, 0, 1));
   }
   for (const ConfigNode& item : list(node.at("sizes_bytes"))) {
-    grid.sizes_bytes.push_back(
-        static_cast<std::uint32_t>(whole_number(item, 1, kGreatestRequestBytes)));
+    grid.sizes_bytes.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxRequestBytes)));
   }
   for (const ConfigNode& item : list(node.at("depths"))) {
-    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kGreatestDepth)));
+    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxDepth)));
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
   request.request_timeout_seconds =
-      real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout);
+      real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout);
   request.engine = node.at("engine").text();
   request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
   return request;
@@ -120,9 +119,9 @@ ReplayRequest parse_replay_request(const ConfigNode& node) {
                                                  "request_timeout"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
-          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kGreatestDepth)),
+          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kMaxDepth)),
           truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
-          real_number(node.at("request_timeout"), kLeastTimeout, kGreatestTimeout)};
+          real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout)};
 }
 
 Json to_json(const ReplayPart& part) {

@@ -35,10 +35,10 @@ constexpr std::size_t kLongestText = std::size_t{256} << 20;
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeEnd& end);
 [[nodiscard]] ProbeEnd parse_probe_end(const ConfigNode& node);
 
-/// The node's whole number, from `least` to `greatest`; throws UserError otherwise.
-[[nodiscard]] std::uint64_t whole_number(const ConfigNode& node, std::uint64_t least,
-                                         std::uint64_t greatest);
-[[nodiscard]] double real_number(const ConfigNode& node, double least, double greatest);
+/// The node's whole number, from `min` to `max`; throws UserError otherwise.
+[[nodiscard]] std::uint64_t whole_number(const ConfigNode& node, std::uint64_t min,
+                                         std::uint64_t max);
+[[nodiscard]] double real_number(const ConfigNode& node, double min, double max);
 [[nodiscard]] bool truth(const ConfigNode& node);
 
 }  // namespace kvreplay

@@ -26,9 +26,9 @@ struct RemoteOptions {
   bool allow_destructive = false;
 };
 
-/// A device on the other side of a transport. An agent is sent there, started and told what to do,
-/// and it is gone afterwards. Every failure is a UserError that names the device; no call waits for
-/// longer than `silence` without a sign of life.
+/// A device on the other side of a transport. An agent is sent there and started, executes
+/// requests, and is removed afterwards. Every failure is a UserError that names the device. No call
+/// waits for longer than `silence` without a sign of life.
 class RemoteDevice {
  public:
   RemoteDevice(DeviceAddress address, RemoteOptions options);

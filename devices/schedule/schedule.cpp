@@ -16,8 +16,8 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::uint64_t kGreatestEnd = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kGreatestComputeNs = 3600 * std::int64_t{1'000'000'000};
+constexpr std::uint64_t kMaxEnd = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMaxComputeNs = 3600 * std::int64_t{1'000'000'000};
 
 class ScheduleReader {
  public:
@@ -84,7 +84,7 @@ class ScheduleReader {
       lines_.end_of_line(kWait);
     } else if (what == "compute") {
       constexpr std::string_view kCompute = "`compute NANOSECONDS`, 0 to 3600000000000";
-      schedule_.compute(lines_.number<std::int64_t>(0, kGreatestComputeNs, kCompute));
+      schedule_.compute(lines_.number<std::int64_t>(0, kMaxComputeNs, kCompute));
       lines_.end_of_line(kCompute);
     } else {
       throw lines_.wrong("step, submit, wait, compute or end");
@@ -108,7 +108,7 @@ class ScheduleReader {
       }
       IoCommand command{.write = direction == "w"};
       command.offset =
-          lines_.number<std::uint64_t>(0, kGreatestEnd - limits_.max_transfer_bytes, allowed);
+          lines_.number<std::uint64_t>(0, kMaxEnd - limits_.max_transfer_bytes, allowed);
       command.bytes = lines_.number<std::uint32_t>(1, limits_.max_transfer_bytes, allowed);
       lines_.end_of_line(allowed);
       if (command.offset % limits_.logical_block_bytes != 0 ||

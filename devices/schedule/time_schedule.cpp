@@ -28,7 +28,8 @@ class ModelRun final : public EventHandler {
     const Process process = all_steps();
     simulation_.spawn(process);
     simulation_.run();
-    if (!process.done()) throw std::logic_error("the schedule waits for what never comes");
+    if (!process.done())
+      throw std::logic_error("the schedule waits for something that never happens");
     return std::move(measurement_);
   }
 

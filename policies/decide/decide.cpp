@@ -35,8 +35,8 @@ void check(const TraceReader& trace, std::span<const NamedDecideSpec> systems) {
   }
 }
 
-/// A scaled RoPE has other frequencies than the base's: it counts as unknown.
-/// Of the recorded layer at `index`; none where the trace does not say it.
+/// The RoPE of the recorded layer at `index`. None where the trace does not state it, or where it
+/// is scaled: its frequencies then differ from those of the base.
 std::optional<RotaryEmbedding> rope_of(const TraceInfo& info, std::int64_t index) {
   if (!info.rope_known()) return std::nullopt;
   return RotaryEmbedding(info.rope_theta_at(index), info.rope_pairs == "interleaved",

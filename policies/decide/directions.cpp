@@ -20,11 +20,11 @@ std::vector<float> leading_eigenvectors(const Matrix& symmetric, std::int64_t co
   rows.reserve(static_cast<std::size_t>(count * dim));
   for (std::int64_t i = 0; i < count; ++i) {
     const auto vector = solver.eigenvectors().col(dim - 1 - i);
-    std::int64_t largest = 0;
+    std::int64_t peak = 0;
     for (std::int64_t j = 1; j < dim; ++j) {
-      if (std::abs(vector[j]) > std::abs(vector[largest])) largest = j;
+      if (std::abs(vector[j]) > std::abs(vector[peak])) peak = j;
     }
-    const double sign = vector[largest] < 0 ? -1 : 1;
+    const double sign = vector[peak] < 0 ? -1 : 1;
     for (std::int64_t j = 0; j < dim; ++j) rows.push_back(static_cast<float>(sign * vector[j]));
   }
   return rows;

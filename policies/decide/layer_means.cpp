@@ -26,7 +26,7 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
   for (const LayerLog& layer : log.layers) {
     LayerMeans& made = layers.emplace_back();
     made.layer = layer.layer;
-    made.dense = layer.full_attention;
+    made.full_attention = layer.full_attention;
     made.means.recall = mean(layer.quality.recall);
     made.means.attention_mass = mean(layer.quality.attention_mass);
     made.means.best_attention_mass = mean(layer.quality.best_attention_mass);
@@ -47,10 +47,10 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
 QualityMeans system_means(const std::vector<LayerMeans>& layers) {
   QualityMeans sum;
   double count = 0;
-  const bool all_dense = std::all_of(layers.begin(), layers.end(),
-                                     [](const LayerMeans& layer) { return layer.dense; });
+  const bool all_attend_fully = std::all_of(
+      layers.begin(), layers.end(), [](const LayerMeans& layer) { return layer.full_attention; });
   for (const LayerMeans& layer : layers) {
-    if (layer.dense && !all_dense) continue;
+    if (layer.full_attention && !all_attend_fully) continue;
     sum.recall += layer.means.recall;
     sum.attention_mass += layer.means.attention_mass;
     sum.best_attention_mass += layer.means.best_attention_mass;
@@ -67,7 +67,7 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
   write(std::ssize(layers));
   for (const LayerMeans& layer : layers) {
     write(layer.layer);
-    write(layer.dense);
+    write(layer.full_attention);
     write(layer.out_of_range);
     for_means(layer.means, write);
   }
@@ -79,7 +79,7 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
   std::vector<LayerMeans> layers(read.count());
   for (LayerMeans& layer : layers) {
     read(layer.layer);
-    read(layer.dense);
+    read(layer.full_attention);
     read(layer.out_of_range);
     for_means(layer.means, read);
   }

@@ -10,7 +10,7 @@
 namespace kvreplay {
 
 /// Means over decode steps, query heads and the recorded layers in which the system selects (not
-/// its dense ones): docs/metrics.md.
+/// those with full attention): docs/metrics.md.
 struct QualityMeans {
   double recall = 0;
   double attention_mass = 0;
@@ -22,13 +22,13 @@ struct QualityMeans {
 /// Of one recorded layer.
 struct LayerMeans {
   std::int64_t layer = 0;  ///< the recorded model's number
-  bool dense = false;
+  bool full_attention = false;
   std::int64_t out_of_range = 0;  ///< elements, of StreamLog::out_of_range
   QualityMeans means;
 };
 
 [[nodiscard]] std::vector<LayerMeans> layer_means(const AccessLog& log);
-/// The mean over layers; the dense ones count only where there is no other.
+/// The mean over layers; layers with full attention count only where there are no others.
 [[nodiscard]] QualityMeans system_means(const std::vector<LayerMeans>& layers);
 
 /// As bytes, and back: what comes back is equal in every bit.

@@ -22,14 +22,16 @@ double layer_score(const DecideSpec& spec, const LayerShape& layer, const Entrie
                    const QueryWindow& window) {
   const std::unique_ptr<Retention> part = make_part(spec, layer);
   for_prompt_attention(layer.stream(0, layer.kv_heads), layer.sliding_window, prompt, window,
-                       [&](auto... attention) { part->on_attention(attention...); });
+                       [&](auto... attention) { part->notify_attention(attention...); });
   return part->layer_score();
 }
 
 std::vector<double> layer_ratios(std::span<const double> scores) {
-  const double largest = *std::max_element(scores.begin(), scores.end());
+  const double max_score = *std::max_element(scores.begin(), scores.end());
   std::vector<double> ratios(scores.size(), 1);
-  for (std::size_t i = 0; i < scores.size() && largest > 0; ++i) ratios[i] = scores[i] / largest;
+  for (std::size_t i = 0; i < scores.size() && max_score > 0; ++i) {
+    ratios[i] = scores[i] / max_score;
+  }
   return ratios;
 }
 

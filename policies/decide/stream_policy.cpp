@@ -37,8 +37,8 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
 
 void StreamPolicy::on_event(const GroupEvent& event) {
   groups_.on_event(event);
-  scoring_->on_event(event, groups_, *entries_);
-  precision_->on_event(event, groups_, *entries_);
+  scoring_->notify_event(event, groups_, *entries_);
+  precision_->notify_event(event, groups_, *entries_);
   log_.add(event);
 }
 
@@ -48,7 +48,7 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
   const auto end = static_cast<Token>(entries.keys.tokens);
   const Token first = std::min(sink_tokens_, end);
   const Token recent = std::max(first, end - recent_tokens_);
-  scoring_->on_prompt(entries, window);
+  scoring_->notify_prompt(entries, window);
   precision_->add_tokens(entries, 0, end, *this);
   buffer(0, first);
   grouping_->add_prompt(entries, first, recent, groups_, *this);
@@ -179,9 +179,11 @@ void StreamPolicy::buffer(Token begin, Token end) {
 
 void StreamPolicy::notify_attention(std::int64_t query_head, Token position,
                                     std::span<const Token> tokens, std::span<const float> weights) {
-  if (scoring_->needs_attention()) scoring_->on_attention(query_head, position, tokens, weights);
+  if (scoring_->needs_attention()) {
+    scoring_->notify_attention(query_head, position, tokens, weights);
+  }
   if (retention_->needs_attention()) {
-    retention_->on_attention(query_head, position, tokens, weights);
+    retention_->notify_attention(query_head, position, tokens, weights);
   }
 }
 

@@ -282,16 +282,16 @@ struct Algorithms {
       rest[i] = whole + i < n ? values[whole + i] * scale : -kInfinity;
     }
 
-    Lanes largest_lanes = Lanes::load(rest);
+    Lanes max_lanes = Lanes::load(rest);
     for (std::int64_t i = 0; i < whole; i += kWidth) {
-      largest_lanes = Lanes::max(Lanes::load(values + i) * scales, largest_lanes);
+      max_lanes = Lanes::max(Lanes::load(values + i) * scales, max_lanes);
     }
     float lanes[kWidth];
-    largest_lanes.store(lanes);
-    float largest = lanes[0];
-    for (int i = 1; i < kWidth; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+    max_lanes.store(lanes);
+    float max = lanes[0];
+    for (int i = 1; i < kWidth; ++i) max = lanes[i] > max ? lanes[i] : max;
 
-    const Lanes offset = Lanes::all(largest);
+    const Lanes offset = Lanes::all(max);
     const Lanes zero = Lanes::all(0.0f);
     Lanes sums = zero;
     for (std::int64_t i = 0; i < whole; i += kWidth) {
@@ -308,7 +308,7 @@ struct Algorithms {
     const Lanes inverse = Lanes::all(1.0f / total[0]);
     for_each_run(n, [=](std::int64_t i, auto load, auto store)
                         KVREPLAY_INLINE { store(load(values + i) * inverse, values + i); });
-    return {largest, total[0]};
+    return {max, total[0]};
   }
 
   /// Computes kRuns * 16 elements of weighted_sum from element `first` on.

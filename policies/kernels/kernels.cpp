@@ -73,7 +73,7 @@ void gelu_multiply(float* gate, const float* up, std::int64_t n) {
 float softmax(float* values, std::int64_t n, float scale) {
   assert(n >= 1);
   const SoftmaxTotals totals = table().softmax(values, n, scale);
-  return static_cast<float>(static_cast<double>(totals.largest) + natural_log(totals.sum));
+  return static_cast<float>(static_cast<double>(totals.max) + natural_log(totals.sum));
 }
 
 float attend(const float* query, const Half* keys, const Half* values,

@@ -17,7 +17,7 @@ struct PanelProduct;
 /// lanes are added in a fixed tree: j and j+8, then j+4, j+2, j+1.
 enum class Isa { kScalar, kAvx2, kAvx512 };
 
-/// The best instruction set of this machine; the kernels use it unless told otherwise.
+/// The best instruction set of this machine, which the kernels use by default.
 [[nodiscard]] Isa best_isa();
 [[nodiscard]] Isa current_isa();
 /// For tests and benchmarks; not thread-safe. Throws std::invalid_argument above best_isa().

@@ -11,11 +11,11 @@ float round_to_half(float value) {
 
 float fp8_scale(const Half* row, std::int64_t n) {
   // Without their signs, halves order like their bits.
-  std::uint16_t largest = 0;
+  std::uint16_t max = 0;
   for (std::int64_t i = 0; i < n; ++i) {
-    largest = std::max(largest, static_cast<std::uint16_t>(row[i].bits & 0x7fffu));
+    max = std::max(max, static_cast<std::uint16_t>(row[i].bits & 0x7fffu));
   }
-  return largest == 0 ? 1.0f : to_float(Half{largest}) / kFp8Maximum;
+  return max == 0 ? 1.0f : to_float(Half{max}) / kFp8Maximum;
 }
 
 void fp8_round_trip(const Half* from, std::int64_t n, float scale, Half* to) {

@@ -8,7 +8,7 @@ namespace kvreplay::kernels {
 
 /// Largest element and sum of exp(value - largest).
 struct SoftmaxTotals {
-  float largest;
+  float max;
   float sum;
 };
 

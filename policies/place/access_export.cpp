@@ -35,7 +35,7 @@ void export_accesses(const AccessLog& log, std::size_t layer, const KvShape& tar
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const Access& access = accesses[i].access;
     if (access.bytes > std::numeric_limits<std::uint32_t>::max()) {
-      throw std::logic_error("a group larger than an oracleGeneral record can say");
+      throw std::logic_error("a group too large for an oracleGeneral record");
     }
     append_little_endian(static_cast<std::uint32_t>(accesses[i].step), bytes);
     append_little_endian(access.key.packed(), bytes);

@@ -23,7 +23,7 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
             score_flops, cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes);
 }
 
-/// Without its layers.
+/// Visits the numbers of a plan, without its layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
   auto& [system, shape, prompt_tokens, steps, full_attention_layers, layers] = plan;
@@ -32,8 +32,8 @@ void for_plan(Plan& plan, Visit&& visit) {
             full_attention_layers);
 }
 
-/// The largest number that divides every offset and size: mostly the bytes of an entry or a page,
-/// in which they then are small numbers.
+/// The largest number that divides every offset and size. It is mostly the bytes of an entry or a
+/// page, so that offsets and sizes in this unit are small numbers.
 std::uint64_t unit_of(const std::vector<Extent>& extents) {
   std::uint64_t unit = 0;
   for (const Extent& extent : extents) {
@@ -43,7 +43,7 @@ std::uint64_t unit_of(const std::vector<Extent>& extents) {
   return std::max<std::uint64_t>(unit, 1);
 }
 
-/// An extent as its distance from the end of the one before, and its size, in units.
+/// An extent as its distance from the end of the previous one and its size, in units.
 void write_extents(PackedWriter& write, const std::vector<Extent>& extents) {
   const std::uint64_t unit = unit_of(extents);
   write(std::ssize(extents));

@@ -8,11 +8,11 @@
 
 namespace kvreplay {
 
-/// A plan as bytes, and back: what comes back is equal in every bit.
+/// A plan as bytes, and back. What comes back is equal in every bit.
 [[nodiscard]] std::string to_bytes(const IoPlan& plan);
 [[nodiscard]] IoPlan plan_from(std::string_view bytes);
 
-/// What its arrays take in memory.
+/// The memory that the plan's arrays take.
 [[nodiscard]] std::int64_t memory_bytes(const IoPlan& plan);
 
 }  // namespace kvreplay

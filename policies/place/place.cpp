@@ -17,13 +17,14 @@
 namespace kvreplay {
 namespace {
 
-/// A recorded number for the target's shape: times `numerator` / `denominator`, rounded to nearest.
+/// Scales a recorded number to the target's shape: times `numerator` / `denominator`, rounded to
+/// nearest.
 std::int64_t scaled(std::int64_t value, std::int64_t numerator, std::int64_t denominator) {
   __extension__ using Wide = __int128;
   return static_cast<std::int64_t>((Wide{value} * numerator + denominator / 2) / denominator);
 }
 
-/// One stream of the target and the recorded one that it follows.
+/// One stream of the target, and the recorded stream that it follows.
 struct TargetStream {
   const StreamLog* log = nullptr;
   std::int64_t kv_heads = 1;
@@ -31,9 +32,9 @@ struct TargetStream {
   std::int64_t recorded_head_dim = 1;
   std::int64_t head_dim = 1;
   StoredStream stored;
-  std::vector<std::int64_t> in_hand;  // by group: the last step that read or made it
+  std::vector<std::int64_t> in_hand;  // by group: the last step that read or created it
 
-  /// Of representatives and scores, which have an element for each of the heads' dimensions.
+  /// Ratio of representatives and scores, which have one element per head dimension.
   [[nodiscard]] std::int64_t by_kv_heads(std::int64_t value) const {
     return scaled(value, kv_heads * head_dim, log->kv_heads * recorded_head_dim);
   }
@@ -88,9 +89,10 @@ std::vector<TargetStream> target_streams(const AccessLog& log, const LayerLog& l
   return streams;
 }
 
-/// Walks a layer's log as place() promises and tells `visitor`:
+/// Walks a layer's log in the order that place() promises and calls the visitor:
 ///   access(step, stream, group)        a group is requested
-///   event(step, stream, event)         an event, which the stream's state has taken; step -1 is
+///   event(step, stream, event)         an event that the stream's state has already taken; step -1
+///   is
 ///                                      the prompt
 ///   end_step(step)
 template <typename Visitor>
@@ -122,7 +124,7 @@ void walk(std::vector<TargetStream>& streams, std::int64_t steps, Visitor&& visi
   }
 }
 
-/// What a visitor that only lists accesses needs.
+/// A visitor that only lists accesses.
 class Listing {
  public:
   explicit Listing(const std::vector<TargetStream>& streams) : streams_(streams) {}
@@ -140,25 +142,25 @@ class Listing {
   const std::vector<TargetStream>& streams_;
 };
 
-/// A group of which tokens have left.
+/// Tokens have left the group.
 void resize_or_erase(Cache& cache, GroupKey key, const StoredStream& stored) {
   if (stored.groups().live(key.group)) {
-    cache.resized(key, stored.group_bytes(key.group));
+    cache.notify_resize(key, stored.group_bytes(key.group));
   } else {
     cache.erase(key);
   }
 }
 
-/// What an event of stream `s`, whose state has taken it, means for a cache.
+/// Notifies the cache of an event of stream `s`, whose state has already taken it.
 void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStream& stored) {
   const GroupKey key{s, event.group};
   switch (event.kind) {
     case EventKind::kAppended:
-      cache.resized(key, stored.group_bytes(event.group));
+      cache.notify_resize(key, stored.group_bytes(event.group));
       break;
     case EventKind::kSplit:
       resize_or_erase(cache, key, stored);
-      cache.split_off({s, event.other}, key, stored.group_bytes(event.other));
+      cache.notify_split({s, event.other}, key, stored.group_bytes(event.other));
       break;
     case EventKind::kEvicted:
       if (event.group != kNoGroup) resize_or_erase(cache, key, stored);
@@ -168,7 +170,7 @@ void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStr
       break;
     case EventKind::kReencoded:
       for (const GroupId group : stored.groups().groups_of(event.tokens)) {
-        cache.resized({s, group}, stored.group_bytes(group));
+        cache.notify_resize({s, group}, stored.group_bytes(group));
       }
       break;
     case EventKind::kCreated:
@@ -179,7 +181,7 @@ void tell(Cache& cache, std::int32_t s, const GroupEvent& event, const StoredStr
   }
 }
 
-/// Counts what a cache alone finds, and nothing else.
+/// Counts only what the cache finds.
 class HitCounter {
  public:
   HitCounter(const std::vector<TargetStream>& streams, Cache& cache)
@@ -239,7 +241,7 @@ class Placer {
     if (in_memory_) return;
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     tell(cache_, s, event, stored);
-    layout_.on_event(s, event, stored, traffic_);
+    layout_.notify_event(s, event, stored, traffic_);
   }
 
   void end_step(std::int64_t step) {
@@ -308,7 +310,7 @@ class Placer {
     plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
     plan_.accounting.moved_bytes.push_back(moved_bytes);
   }
-  /// What the next step finds in the cache.
+  /// The groups that the next step finds in the cache.
   void locate_held() {
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       const auto stream = static_cast<std::int32_t>(s);
@@ -337,7 +339,7 @@ class Placer {
   LayerPlan& plan_;
   PlaceCheck* check_;  ///< null: nothing is checked
 
-  // Of the step that is under way.
+  // Of the current step.
   std::vector<Extent> reads_;
   std::vector<Extent> held_;
   LayoutTraffic traffic_;
@@ -346,7 +348,7 @@ class Placer {
   std::int64_t missed_bytes_ = 0;
 };
 
-/// Scoring costs, and how much is attended to.
+/// Scoring costs, and the number of tokens attended to.
 void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, LayerPlan& plan) {
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
@@ -391,7 +393,7 @@ LayerPlan place_full_attention(const AccessLog& log, const KvShape& target) {
   return plan;
 }
 
-/// Tells an oracle of all accesses to come.
+/// Gives an oracle all accesses to come.
 void set_future_accesses(Cache& cache, const AccessLog& log, const LayerLog& layer,
                          const KvShape& target) {
   std::vector<TargetStream> streams = target_streams(log, layer, target);
@@ -403,14 +405,14 @@ void set_future_accesses(Cache& cache, const AccessLog& log, const LayerLog& lay
   cache.set_future_accesses(future);
 }
 
-/// What the oracle with the cache's capacity would have found.
+/// The hits of the oracle with the cache's capacity.
 void add_bound(const AccessLog& log, const LayerLog& layer, const PartConfig<Cache>& cache,
                const KvShape& target, OracleBounds& bounds, LayerPlan& plan) {
   std::vector<TargetStream> streams = target_streams(log, layer, target);
   const Cache::Context context{
       .streams = std::ssize(streams),
       .entry_bytes = format_bytes(log, streams.front().kv_heads, target.head_dim).front()};
-  // Nothing is kept, or nothing is missed: no other cache differs.
+  // Where the cache keeps nothing or misses nothing, no other cache of its capacity differs.
   if (plan.dram.cache_bytes == 0 || cache.make(context)->holds_everything()) {
     plan.accounting.best_hit_bytes = plan.accounting.hit_bytes;
     return;
@@ -451,7 +453,7 @@ LayerPlan place_layer(const AccessLog& log, const LayerLog& layer, const PlaceSp
   walk(streams, log.steps,
        Placer(streams, *cache, *layout, log.prompt_tokens, plan, check ? &checker : nullptr));
   if (plan.io.cache_paged) {
-    // What is held after the last step is read by nobody.
+    // No step reads what the cache holds after the last one.
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
   }
   add_compute(streams, log.steps, plan);
@@ -478,7 +480,8 @@ PlaceSpec PlaceSpec::parse(const ConfigNode& system) {
     const bool needs_none = std::is_same_v<Role, Layout> && in_memory;
     chosen =
         PartConfig<Role>::parse_member(system, needs_none ? "sequence" : default_part_of<Role>());
-    // Making the part finds what no single parameter shows, while the config is at hand.
+    // Constructing the part finds errors that no single parameter shows, while the config is at
+    // hand.
     const std::unique_ptr<Role> made = chosen.make({});
     if constexpr (std::is_same_v<Role, Cache>) in_memory = made->holds_everything();
   });

@@ -39,7 +39,7 @@ struct PlaceSpec {
   [[nodiscard]] std::string resolved() const;
 };
 
-/// The shape that a plan is made for: the recorded model's, or a larger one's by projection.
+/// The shape that a plan is made for: that of the recorded model, or of a larger one by projection.
 struct KvShape {
   std::int64_t layers = 0;
   std::int64_t query_heads = 0;
@@ -48,8 +48,8 @@ struct KvShape {
   friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
-/// What one layer of one sequence does at every step, in three parts for three readers: what goes
-/// to the device, what is computed, what DRAM holds. The fourth is for whoever counts.
+/// What one layer of one sequence does at every step, in three parts for three readers: device I/O,
+/// compute and DRAM. The fourth part, the accounting, is for results.
 struct LayerPlan {
   /// Offsets lie in [0, region_bytes).
   struct Io {
@@ -57,14 +57,14 @@ struct LayerPlan {
     std::vector<Extent> reads;                 ///< neighbours merged, ascending within a step
     std::vector<std::int64_t> write_begin{0};  ///< [steps + 1]
     std::vector<Extent> writes;                ///< likewise
-    /// Where the groups lie that the cache holds as the step begins, if it is paged by layer;
-    /// otherwise both are empty.
+    /// The extents of the groups that a cache paged by layer holds as the step begins. Both arrays
+    /// are empty for other caches.
     std::vector<std::int64_t> cache_read_begin;  ///< [steps + 1]
     std::vector<Extent> cache_reads;             ///< likewise
     bool cache_paged = false;
     std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
     std::uint64_t region_bytes = 0;
-    std::uint64_t live_bytes = 0;  ///< of all groups at the end: the rest of the region is unused
+    std::uint64_t live_bytes = 0;  ///< of all groups at the end; the rest of the region is unused
 
     [[nodiscard]] std::span<const Extent> reads_at(std::int64_t step) const;
     [[nodiscard]] std::span<const Extent> writes_at(std::int64_t step) const;
@@ -73,34 +73,33 @@ struct LayerPlan {
 
   /// [steps] each.
   struct Compute {
-    std::vector<double> attended_tokens;    ///< mean over query heads, the step's own included
+    std::vector<double> attended_tokens;    ///< mean over query heads, including the step's own
     std::vector<std::int64_t> score_bytes;  ///< projected
     std::vector<std::int64_t> score_flops;
   };
 
-  /// Of one sequence at this layer, peak over the steps, by use.
+  /// Peaks over the steps for one sequence at this layer, by use.
   struct Dram {
     std::int64_t cache_bytes = 0;
-    std::int64_t buffered_bytes = 0;  ///< entries outside groups, the step's own included
+    std::int64_t buffered_bytes = 0;  ///< entries outside groups, including the step's own
     std::int64_t index_bytes = 0;
-    std::int64_t fetched_bytes = 0;  ///< the largest step's missed bytes: where reads land
-    /// All tokens' entries at the end of the trace, each in its format, wherever it is; evicted
-    /// ones are counted as if they were kept. Under full attention this is what DRAM holds, and the
-    /// four above are 0.
+    std::int64_t fetched_bytes = 0;  ///< most bytes missed in a step: the read buffer
+    /// Entries of all tokens at the end of the trace, each in its format, wherever they are;
+    /// evicted ones count as if they were kept. Under full attention DRAM holds these bytes, and
+    /// the four numbers above are 0.
     std::int64_t entries_bytes = 0;
   };
 
-  /// [steps] each. Conservation: requested_bytes == hit_bytes + missed_bytes; Io::reads cover
+  /// [steps] each. Conservation: requested_bytes == hit_bytes + missed_bytes. Io::reads cover
   /// missed_bytes, and the data that the layout moves.
   struct Accounting {
     std::vector<std::int64_t> requested_bytes;
     std::vector<std::int64_t> hit_bytes;
     std::vector<std::int64_t> missed_bytes;
-    /// What belady with the cache's capacity would have hit: of groups of equal size, which do not
-    /// change, no cache that reads on demand hits more over all steps. With the peak of a cache
-    /// that has no capacity.
+    /// What belady would have hit with the cache's capacity or, for a cache without one, its peak.
+    /// For equal-sized, immutable groups, no demand cache can hit more over all steps.
     std::vector<std::int64_t> best_hit_bytes;
-    std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to be written elsewhere
+    std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to move them
   };
 
   bool full_attention = false;  ///< LayerLog::full_attention: all in memory, no I/O
@@ -110,26 +109,26 @@ struct LayerPlan {
   Accounting accounting;
 };
 
-/// What stage 2 placed for a model of the given shape: one plan for each recorded layer. Layer i of
-/// the model follows layers[i mod R] of the R that do not attend in full.
+/// What stage 2 placed for a model of the given shape, with one plan per recorded layer. Layer i of
+/// the model follows layers[i mod R] of the R recorded layers without full attention.
 struct IoPlan {
   std::string system;
   KvShape shape;
   std::int64_t prompt_tokens = 0;
   std::int64_t steps = 0;
-  std::int64_t full_attention_layers = 0;  ///< the model's first ones: AccessLog's number
+  std::int64_t full_attention_layers = 0;  ///< the model's first ones, as in AccessLog
   std::vector<LayerPlan> layers;
 };
 
-/// Over the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries)
+/// Statistics of the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries.)
 [[nodiscard]] Mean read_length(const LayerPlan& plan);
 
-/// What the oracle would have hit, by layer and capacity, of one access log and shape. Plans that
-/// differ in the kind of cache or the layout share it. Thread-safe.
+/// What the oracle would have hit, by layer and capacity, for one access log and shape. It is
+/// shared by plans that differ in the kind of cache or the layout. Thread-safe.
 class OracleBounds {
  public:
   using HitBytes = std::vector<std::int64_t>;  ///< by step
-  /// Computes it where it is not known.
+  /// Computes the bound unless it is known.
   const HitBytes& get(std::int64_t layer, const OracleCapacity& capacity,
                       const std::function<HitBytes()>& compute);
 
@@ -142,13 +141,13 @@ class OracleBounds {
   std::map<std::pair<std::int64_t, OracleCapacity>, Bound> bounds_;
 };
 
-/// Stage 2: replays an access log through a cache and a layout, for a model of the given shape: KV
-/// head g of the target uses recorded head g mod the recorded heads, and entry bytes are the
-/// target's.
+/// Stage 2: replays an access log through a cache and a layout, for a model of the given shape. KV
+/// head g of the target uses recorded head g mod the number of recorded heads, and entries have the
+/// target's bytes.
 ///
-/// Within a step the groups that it requests come first, streams and groups ascending, then the
-/// step's events in the order of streams. A group that a kLoaded event names is requested too,
-/// unless the step has read or made it already: what a step has in hand it reads once.
+/// Within a step, its requests come first, in ascending order of stream and group, and then its
+/// events in order of streams. A group named by a kLoaded event is requested too, unless the step
+/// has already read or created it: a step reads no group twice.
 ///
 /// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
 /// shape.
@@ -158,14 +157,14 @@ class OracleBounds {
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
                            OracleBounds* bounds = nullptr, bool check = false);
 
-/// One access of a layer's cache, with the step that it belongs to.
+/// One access of a layer's cache, and its step.
 struct TimedAccess {
   std::int64_t step = 0;
   Access access;
 };
 
-/// Every access that place() makes to the cache of a recorded layer, in order. It depends on no
-/// cache and no layout.
+/// Every access that place() makes to the cache of a recorded layer, in order. It depends on
+/// neither the cache nor the layout.
 [[nodiscard]] std::vector<TimedAccess> access_sequence(const AccessLog& log, std::size_t layer,
                                                        const KvShape& target);
 

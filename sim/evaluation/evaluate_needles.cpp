@@ -14,15 +14,15 @@
 namespace kvreplay {
 namespace {
 
-/// A text with a sentence planted in it, a question about the sentence and its answer. The question
-/// is read in decode steps, so that the whole answer is under the systems.
+/// A text with a planted sentence, a question about the sentence, and its answer. The question is
+/// read in decode steps, so that the systems see the whole answer.
 struct Needle {
   std::vector<std::int32_t> ids;
   std::int64_t prompt_tokens = 0;
   std::int64_t answer_begin = 0;  ///< position of the answer's first token
 };
 
-/// `depth`: 0 puts the sentence before the first of the `length` prompt tokens, 1 after the last.
+/// `depth`: 0 puts the sentence before the first of the `length` prompt tokens, 1 behind the last.
 Needle plant_needle(const Tokenise& tokenise, std::span<const std::int32_t> haystack,
                     std::int64_t length, double depth, std::uint64_t seed) {
   Random random(seed);

@@ -14,7 +14,7 @@
 namespace kvreplay {
 namespace {
 
-/// Means over steps, layers and query heads of the replay of a recording.
+/// Means over steps, layers and query heads of the replayed recording.
 struct OpenLoop {
   double attention_mass = 0;
   double output_error = 0;
@@ -39,7 +39,7 @@ OpenLoop summarise(const AccessLog& log) {
   return {result.attention_mass / n, result.output_error / n, result.recall / n};
 }
 
-/// How alike a measure of each loop orders the cells.
+/// How similarly the two loops order the cells by a measure.
 struct RankRow {
   std::string closed_loop;
   std::string open_loop;

@@ -14,20 +14,22 @@
 
 namespace kvreplay {
 
-// A model with each system inside its attention: on a text that it follows, or asked for a sentence
-// that is planted in one.
+// Runs a model with each system inside its attention. The model either follows a text or is asked
+// for a sentence planted in it.
 
-/// What to evaluate. Members are named as the options of `kvreplay evaluate` are, and so are
-/// errors.
+/// What to evaluate. Members are named like the options of `kvreplay evaluate`, and errors name
+/// those options.
 struct EvaluationRequest {
-  std::vector<std::string> systems{};   ///< names in `configs`, or files
-  std::vector<std::int64_t> budgets{};  ///< of tokens, for systems that have one; none = their own
-  std::vector<std::int64_t> bits{};     ///< for systems whose budget that is; none = their own
-  std::vector<std::string> sets{};      ///< SYSTEM.PART.PARAMETER=VALUE,VALUE
+  std::vector<std::string> systems{};  ///< names in `configs`, or files
+  std::vector<std::int64_t>
+      budgets{};  ///< token budgets, for systems that have one; empty = their own
+  std::vector<std::int64_t> bits{};  ///< for systems whose budget is in bits; empty = their own
+  std::vector<std::string> sets{};   ///< SYSTEM.PART.PARAMETER=VALUE,VALUE
   ConfigFolder configs = ConfigFolder::standard();
-  std::int64_t prompt = 2048;   ///< tokens, under full attention
-  std::int64_t steps = 256;     ///< under each system
-  std::string adapter_trace{};  ///< of another text: low-rank and PCA matrices; "" = none
+  std::int64_t prompt = 2048;  ///< tokens, under full attention
+  std::int64_t steps = 256;    ///< under each system
+  std::string
+      adapter_trace{};  ///< a trace of another text, for low-rank and PCA matrices; "" = none
   std::uint64_t seed = 1;
   int threads = 1;
   bool needle = false;  ///< plant a sentence instead of following the text
@@ -39,21 +41,21 @@ struct EvaluationRequest {
 struct EvaluationCell {
   NamedDecideSpec decide;
   std::string system;
-  std::string budget;  ///< "" where the system has none to set
+  std::string budget;  ///< "" where the system has no budget
   std::string unit;    ///< "tokens", "bits", the parameter of `sets`, or ""
 };
 
-/// Every system at every value of its budget's axis; a UserError names what cannot be.
+/// Every system at every value of its budget's axis. A UserError names what cannot be set.
 [[nodiscard]] std::vector<EvaluationCell> make_cells(const EvaluationRequest& request);
 [[nodiscard]] std::vector<NamedDecideSpec> specs_of(std::span<const EvaluationCell> cells);
 
 struct EvaluationResult {
-  std::vector<ResultFile> files;  ///< table.txt among them
-  std::string table;              ///< to be read
+  std::vector<ResultFile> files;  ///< including table.txt
+  std::string table;              ///< for people
 };
 
-/// The text, followed: closed_loop.csv, steps.csv, ranks.csv, table.txt. `folder` holds a trace
-/// meanwhile. UserError where the text is too short.
+/// Follows the text; gives closed_loop.csv, steps.csv, ranks.csv and table.txt. `folder` holds a
+/// temporary trace. Throws UserError where the text is too short.
 [[nodiscard]] EvaluationResult evaluate_text(const EvaluationRequest& request, const Model& model,
                                              const ModelText& text,
                                              std::span<const EvaluationCell> cells,
@@ -62,8 +64,8 @@ struct EvaluationResult {
 /// Token ids of a piece of text.
 using Tokenise = std::function<std::vector<std::int32_t>(const std::string& text)>;
 
-/// Needles in the text: needle.csv, table.txt. `folder` holds a trace meanwhile. UserError where
-/// the text is shorter than a haystack.
+/// Plants needles in the text; gives needle.csv and table.txt. `folder` holds a temporary trace.
+/// Throws UserError where the text is shorter than a haystack.
 [[nodiscard]] EvaluationResult evaluate_needles(const EvaluationRequest& request,
                                                 const Model& model, const ModelText& text,
                                                 std::span<const EvaluationCell> cells,

@@ -21,14 +21,15 @@ bool has_parameter(const ConfigNode& system, const std::string& role, const std:
                      [&](const Parameter& parameter) { return parameter.name == name; });
 }
 
-/// What holds a system's budget: tokens that a query head may attend to, or that are kept, or else
-/// the bits of a stored element.
+/// What a system's budget means: the tokens that a query head may attend to, the tokens that are
+/// kept, or else the bits of a stored element.
 struct BudgetAxis {
   std::string unit;
   std::function<ConfigNode(const ConfigNode& system, std::int64_t budget)> set;
 };
 
-/// `prompt_tokens`: 0 where prompts differ in length, so that no share of one is a budget.
+/// `prompt_tokens`: 0 where prompts differ in length, so that a share of the prompt is not a
+/// budget.
 std::optional<BudgetAxis> budget_axis(const ConfigNode& system, std::int64_t prompt_tokens) {
   const auto has = [&](const char* role, const char* name) {
     return has_parameter(system, role, name);
@@ -42,7 +43,7 @@ std::optional<BudgetAxis> budget_axis(const ConfigNode& system, std::int64_t pro
     return BudgetAxis{"tokens", [](const ConfigNode& node, std::int64_t budget) {
                         const ConfigNode set =
                             node.with("selection.budget_tokens", std::to_string(budget));
-                        // A share of the context would come on top.
+                        // A share of the context would be added to the budget.
                         return has_parameter(set, "selection", "budget_share")
                                    ? set.with("selection.budget_share", "0")
                                    : set;
@@ -53,7 +54,8 @@ std::optional<BudgetAxis> budget_axis(const ConfigNode& system, std::int64_t pro
   }
   if (prompt_tokens > 0 && has("retention", "heavy_share") && has("retention", "recent_share")) {
     return BudgetAxis{"tokens", [=](const ConfigNode& node, std::int64_t budget) {
-                        // Halves; half a token more, since a share of the prompt is rounded down.
+                        // Two equal shares. Half a token is added because a share of the prompt is
+                        // rounded down.
                         const auto share = [&](std::int64_t tokens) {
                           return to_text(Value{(static_cast<double>(tokens) + 0.5) /
                                                static_cast<double>(prompt_tokens)});
@@ -80,10 +82,10 @@ std::optional<BudgetAxis> budget_axis(const ConfigNode& system, std::int64_t pro
 /// One --set: SYSTEM.PATH=VALUE,VALUE.
 struct Sweep {
   std::string path;
-  std::vector<std::pair<std::string, std::string>> values;  ///< what a table says, value
+  std::vector<std::pair<std::string, std::string>> values;  ///< label in tables, value
 };
 
-/// By system.
+/// The parsed --set options, by system.
 std::map<std::string, Sweep> parse_sets(const EvaluationRequest& request) {
   std::map<std::string, Sweep> sweeps;
   for (const std::string& set : request.sets) {
@@ -102,14 +104,16 @@ std::map<std::string, Sweep> parse_sets(const EvaluationRequest& request) {
     for (std::string value; std::getline(values, value, ',');) {
       std::string label = value;
       if (sweep.path.ends_with(".file")) {
-        // A config's files are looked up beside it; these are not of the config.
+        // Files named in a config are looked up beside it, but these names come from the command
+        // line.
         label = std::filesystem::path(value).stem().string();
         value = std::filesystem::absolute(value).string();
       }
       sweep.values.emplace_back(label, value);
     }
     if (sweep.values.empty() || !sweeps.emplace(system, std::move(sweep)).second) {
-      throw UserError({"--set", ""}, "found '" + set + "'", "values, and one --set a system");
+      throw UserError({"--set", ""}, "found '" + set + "'",
+                      "values, and at most one --set per system");
     }
   }
   return sweeps;

@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-/// Where a system asks for a matrix and no trace was given to make it from.
+/// Throws for a system that needs a matrix where no trace was given to compute it from.
 class NoAdapters final : public AdapterSource {
  public:
   [[nodiscard]] Adapter adapter(std::int64_t, const std::string& name) const override {

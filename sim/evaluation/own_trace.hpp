@@ -11,20 +11,20 @@
 
 namespace kvreplay {
 
-/// Whether the trace was recorded from this very text: matrices made from it look better than they
-/// would on another one.
+/// Whether the trace was recorded from this very text. Matrices computed from it look better than
+/// they would on another text.
 [[nodiscard]] bool is_trace_of(const std::string& trace, const ModelText& text);
 
 struct OwnTraceOptions {
-  std::string folder{};         ///< where it lies while it is used
+  std::string folder{};         ///< where the trace is kept while it is used
   std::string adapter_trace{};  ///< a recording of another text by the same model; "" = none
   std::int64_t prompt_tokens = 0;
   std::int64_t steps = 0;
   int threads = 1;
 };
 
-/// The text as a trace of its first tokens, with the matrices of the adapter trace where one is
-/// given: what both loops take their adapters from. It is removed at the end.
+/// A trace of the text's first tokens, with the matrices of the adapter trace where one is given.
+/// Both loops take their adapters from it. The file is removed at the end.
 class OwnTrace {
  public:
   OwnTrace(const Model& model, const ModelText& text, const OwnTraceOptions& options);
@@ -33,7 +33,8 @@ class OwnTrace {
   OwnTrace& operator=(const OwnTrace&) = delete;
 
   [[nodiscard]] const TraceReader& trace() const { return *trace_; }
-  /// Says which option is missing where a system asks for a matrix and there is no adapter trace.
+  /// Where a system needs a matrix and there is no adapter trace, throws an error that names the
+  /// missing option.
   [[nodiscard]] const AdapterSource& adapters() const { return *adapters_; }
 
  private:

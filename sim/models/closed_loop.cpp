@@ -27,7 +27,7 @@ constexpr std::int64_t kLogitRows = 64;
 constexpr std::int64_t kPromptTokenWork = 1;
 constexpr std::int64_t kStepWork = 2;
 
-/// Of one system's policy at one layer.
+/// Progress of one system's policy at one layer.
 std::int64_t add_prompt_work(const ClosedLoopOptions& options) {
   return std::max<std::int64_t>(1, options.prompt_tokens / 256);
 }
@@ -36,8 +36,8 @@ void advance(const ClosedLoopOptions& options, std::int64_t work) {
   if (options.progress != nullptr) options.progress->advance(work);
 }
 
-/// A layer's vectors in half precision, [heads, capacity, dim]: what a recording would hold, and
-/// what policies work on.
+/// A layer's vectors in half precision, [heads, capacity, dim]. This is what a recording would hold
+/// and what policies work on.
 class HalfRows {
  public:
   HalfRows(std::int64_t heads, std::int64_t capacity, std::int64_t dim)
@@ -79,7 +79,7 @@ struct PromptLayer {
   HalfRows window;  ///< queries of the last positions
 };
 
-/// Full attention over the prompt, which keeps what policies are given of it.
+/// Full attention over the prompt. Keeps the vectors that policies are given.
 class PromptAttention final : public Attention {
  public:
   PromptAttention(const Architecture& a, std::int64_t prompt, std::int64_t window,
@@ -133,7 +133,7 @@ class LiveFeatures final : public TokenFeatureSource {
   TokenFeatures features_;
 };
 
-/// Everything of the text that all systems share once the prompt has run.
+/// What all systems share once the prompt has run.
 struct Prompt {
   const ClosedLoopOptions& options;
   const Architecture& architecture;
@@ -145,7 +145,7 @@ struct Prompt {
   [[nodiscard]] LayerShape shape(std::int64_t layer) const {
     const Architecture& a = architecture;
     const auto at = static_cast<std::size_t>(layer);
-    std::optional<RotaryEmbedding> rope;  // scaled, it counts as unknown, as in a recording
+    std::optional<RotaryEmbedding> rope;  // a scaled one counts as unknown, as in a recording
     if (a.rope_scaling == "none") rope.emplace(a.rope_theta[at], a.rope_interleaved, a.head_dim);
     return {.layer = layer,
             .query_heads = a.query_heads,
@@ -159,7 +159,7 @@ struct Prompt {
   }
 };
 
-/// One system's sequence: a policy a layer, and the entries that its own past produced.
+/// One system's sequence: one policy per layer, and the entries that its own past produced.
 class Branch {
  public:
   Branch(const NamedDecideSpec& system, const Prompt& prompt, WorkerPool& pool)
@@ -192,7 +192,7 @@ class Branch {
 
   [[nodiscard]] const NamedDecideSpec& system() const { return system_; }
 
-  /// Vectors of one position at one layer, as LayerBatch has them.
+  /// Vectors of one position at one layer, laid out as in LayerBatch.
   void attend(std::int64_t layer, std::int64_t position, const float* key, const float* value,
               const float* query, const float* ahead, float* output) {
     const Architecture& a = prompt_.architecture;
@@ -211,7 +211,8 @@ class Branch {
     if (layer == a.layers - 1) variance_ = variance / static_cast<double>(a.query_heads);
   }
 
-  /// What the model says after the position; the policies may know it when they take the token.
+  /// Takes the model's prediction after the position. Policies may know it when they take the
+  /// token.
   void end_step(std::int64_t position, const NextToken& next) {
     features_.add({next.entropy, prompt_.rarity[static_cast<std::size_t>(position)], variance_,
                    next.top_probability});
@@ -220,7 +221,7 @@ class Branch {
     policies_[static_cast<std::size_t>(layer)].add_token(entries(layer, position + 1));
   }
 
-  /// Fills what the run says of the policies. Ends the branch.
+  /// Fills the policies' part of the run's results. Ends the branch.
   void finish(ClosedLoopRun& run) && {
     const std::vector<EntryFormat> formats = policies_.front().formats();
     double attended = 0;
@@ -246,7 +247,8 @@ class Branch {
     return {keys_[at].first(tokens), values_[at].first(tokens)};
   }
 
-  /// Adds the bits an element of each token that the stream still holds, and how many those are.
+  /// Adds the bits per element of each token that the stream still holds, and the number of such
+  /// tokens.
   void add_stored_bits(const StreamLog& log, std::span<const EntryFormat> formats, double& bits,
                        double& kept) const {
     constexpr std::int32_t kGone = -1;
@@ -278,7 +280,7 @@ class Branch {
   std::vector<LayerPolicy> policies_;
 };
 
-/// Row 0 attends to everything, row b + 1 as branch b does.
+/// Row 0 uses full attention. Row b + 1 attends as branch b does.
 class BranchAttention final : public Attention {
  public:
   BranchAttention(const Architecture& architecture, FullAttention& full,
@@ -313,7 +315,7 @@ class BranchAttention final : public Attention {
   bool ahead_;
 };
 
-/// Prefills; fills the features of the prompt's tokens.
+/// Prefills, and fills the features of the prompt's tokens.
 void run_prompt(Transformer& transformer, Prompt& prompt) {
   const Architecture& a = prompt.architecture;
   const ClosedLoopOptions& options = prompt.options;
@@ -345,7 +347,7 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
   }
 
   prompt.rarity = token_rarity(options.ids);
-  // As a trace's features are made: rows before the window get the mean of the window's.
+  // As in a trace's features, rows before the window get the mean of the window's.
   const LayerShape last = prompt.shape(a.layers - 1);
   const StreamShape whole{.layer = last.layer,
                           .first_kv_head = 0,
@@ -372,7 +374,8 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
   }
 }
 
-/// KL(p || q) of the distributions of two rows of logits; `p` holds the probabilities of the first.
+/// KL(p || q) of the distributions given by two rows of logits. `p` holds the probabilities of the
+/// first.
 double kl_divergence(std::span<const float> p, std::span<const float> full, float full_log_sum,
                      std::span<const float> other, float other_log_sum) {
   double sum = 0;
@@ -384,7 +387,7 @@ double kl_divergence(std::span<const float> p, std::span<const float> full, floa
                   sum - static_cast<double>(full_log_sum) + static_cast<double>(other_log_sum));
 }
 
-/// Of the model's own attention, the mean over steps and layers.
+/// The perplexity and attention of full attention, means over steps and layers.
 double attended_tokens(const Architecture& a, const ClosedLoopOptions& options) {
   std::int64_t sum = 0;
   for (std::int64_t step = 0; step < options.steps; ++step) {
@@ -394,7 +397,7 @@ double attended_tokens(const Architecture& a, const ClosedLoopOptions& options) 
   return static_cast<double>(sum) / static_cast<double>(options.steps * a.layers);
 }
 
-/// The branches in lockstep through all steps; runs[0] is of full attention.
+/// Runs the branches in lockstep through all steps. runs[0] is full attention.
 void run_steps(Transformer& transformer, FullAttention& full, const ClosedLoopOptions& options,
                std::span<const std::unique_ptr<Branch>> branches, std::span<ClosedLoopRun> runs) {
   const Architecture& a = transformer.model().architecture();

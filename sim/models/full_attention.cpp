@@ -18,7 +18,7 @@ FullAttention::FullAttention(const Architecture& architecture, std::int64_t max_
     : architecture_(architecture), capacity_((max_tokens + 15) / 16 * 16), pool_(pool) {
   const auto size = static_cast<std::size_t>(architecture.kv_size() * capacity_);
   layers_.resize(static_cast<std::size_t>(architecture.layers));
-  // Zeros: what lies beyond the last token is multiplied with weights of 0.
+  // Zeros, because entries beyond the last token are multiplied by weights of 0.
   for (LayerEntries& layer : layers_) layer = {std::vector<float>(size), std::vector<float>(size)};
 }
 
@@ -28,7 +28,7 @@ void FullAttention::attend(const LayerBatch& batch, float* outputs) {
   pool_.run(architecture_.kv_heads, [&](std::int64_t head) { store(batch, head); });
   const std::int64_t blocks = (batch.rows + kTaskRows - 1) / kTaskRows;
   pool_.run(blocks * architecture_.query_heads, [&](std::int64_t task) {
-    // The last rows first: they see the most tokens.
+    // The last rows come first because they see the most tokens.
     const std::int64_t block = blocks - 1 - task / architecture_.query_heads;
     attend_rows(batch, block * kTaskRows, std::min(batch.rows, (block + 1) * kTaskRows),
                 task % architecture_.query_heads, outputs);
@@ -57,7 +57,7 @@ void FullAttention::attend_rows(const LayerBatch& batch, std::int64_t begin, std
   const std::int64_t dim = architecture_.head_dim;
   const std::int64_t kv_head = query_head / (architecture_.query_heads / architecture_.kv_heads);
   const std::int64_t stride = architecture_.query_size();
-  // Whole panels, from the one with the first token that a row sees.
+  // Whole panels, starting with the one that holds the first token that a row sees.
   const std::int64_t first =
       architecture_.first_seen(batch.layer, batch.positions[static_cast<std::size_t>(begin)]) / 16 *
       16;

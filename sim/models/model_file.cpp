@@ -35,7 +35,7 @@ std::string to_text(std::span<const std::int64_t> shape) {
 constexpr Range kTheta{1, 1e12};
 constexpr Range kWindow{0, 1e9};
 
-/// One number per layer: a list of them, or one for all.
+/// One number per layer, from a list or from one number for all layers.
 template <typename T>
 std::vector<T> by_layer(const ConfigNode& number_or_list, std::int64_t layers, Range range) {
   const std::string allowed = "a number from " + kvreplay::to_text(Value(range.minimum)) + " to " +
@@ -113,19 +113,21 @@ std::span<const Parameter> Architecture::parameters() {
         count("layers", kCount, "decoder layers"),
         count("hidden_size", kSize, "length of the residual stream"),
         count("ffn_size", kSize, "length of the gated layer"),
-        count("query_heads", kCount, "query heads a layer"),
-        count("kv_heads", kCount, "key-value heads a layer"),
+        count("query_heads", kCount, "query heads per layer"),
+        count("kv_heads", kCount, "key-value heads per layer"),
         count("head_dim", kSize, "length of a key, value or query"),
         count("vocabulary", kSize, "token ids"),
         count("context_tokens", {1, 1e9}, "positions that the model was trained for"),
         real_parameter("norm_epsilon", "", std::nullopt, {1e-12, 1}, "added to the mean square"),
         choice_parameter("rope_pairs", {"half", "interleaved"}, std::nullopt,
                          "which dimensions rotate together"),
-        text_parameter("rope_scaling", "none", "how the factors of RoPE's frequencies were made"),
+        text_parameter("rope_scaling", "none",
+                       "how the factors of RoPE's frequencies were computed"),
         choice_parameter("activation", {"silu", "gelu_tanh"}, "silu",
-                         "of the feed-forward layer's gate"),
-        real_parameter("embedding_scale", "", 1, {1e-6, 1e6}, "of a token's embedding"),
-        real_parameter("softmax_scale", "", 0, {0, 1e6}, "of the scores; 0 = 1 / sqrt(head_dim)")};
+                         "activation of the feed-forward layer's gate"),
+        real_parameter("embedding_scale", "", 1, {1e-6, 1e6}, "factor on a token's embedding"),
+        real_parameter("softmax_scale", "", 0, {0, 1e6},
+                       "factor on attention scores; 0 = 1 / sqrt(head_dim)")};
   }();
   return kParameters;
 }
@@ -212,7 +214,7 @@ class Model::Reader {
         offsets[1] - offsets[0] != bytes) {
       throw UserError({file_, name},
                       "data_offsets " + to_text(offsets) + " of " + std::to_string(room) + " bytes",
-                      std::to_string(bytes) + " bytes within the file: is it cut short?");
+                      std::to_string(bytes) + " bytes within the file, which may be cut short");
     }
     const std::int64_t begin = data_begin + offsets[0];
     if (begin % item_bytes != 0) {

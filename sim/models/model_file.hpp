@@ -1,4 +1,4 @@
-// By hand: a safetensors file is a length, JSON and bytes to map; its libraries are not of C++.
+// By hand: a safetensors file is a length, JSON and bytes to map, and no library for it is in C++.
 
 #pragma once
 
@@ -20,7 +20,8 @@ class MappedFile;
 /// A decoder of the llama family: RMSNorm, RoPE on whole heads, grouped-query attention, a gated
 /// feed-forward layer.
 struct Architecture {
-  /// As the model file declares them, without those by layer; ranges are checked on loading.
+  /// Properties as the model file declares them, apart from those by layer. Loading checks their
+  /// ranges.
   [[nodiscard]] static std::span<const Parameter> parameters();
 
   std::int64_t layers = 0;
@@ -35,10 +36,10 @@ struct Architecture {
   std::vector<double> rope_theta;            ///< [layers]
   std::vector<std::int64_t> sliding_window;  ///< [layers]: latest tokens that a query sees; 0 = all
   bool rope_interleaved = false;  ///< pairs (2i, 2i + 1), otherwise (i, i + head_dim / 2)
-  std::string rope_scaling;       ///< "none", or how the factors of the frequencies were made
+  std::string rope_scaling;       ///< "none", or how the factors of the frequencies were computed
   bool gelu = false;              ///< GeGLU with tanh's approximation, otherwise SwiGLU
-  double embedding_scale = 1;     ///< what a token's embedding is multiplied with
-  double softmax_scale = 0;       ///< what q . k is multiplied with
+  double embedding_scale = 1;     ///< factor on a token's embedding
+  double softmax_scale = 0;       ///< factor on q . k
 
   [[nodiscard]] std::int64_t query_size() const { return query_heads * head_dim; }
   [[nodiscard]] std::int64_t kv_size() const { return kv_heads * head_dim; }
@@ -47,12 +48,12 @@ struct Architecture {
     const std::int64_t window = sliding_window[static_cast<std::size_t>(layer)];
     return window > 0 ? std::max<std::int64_t>(0, position + 1 - window) : 0;
   }
-  /// Padded to whole panels: the width of a row of logits.
+  /// The vocabulary padded to whole panels: the width of a row of logits.
   [[nodiscard]] std::int64_t logit_stride() const { return (vocabulary + 15) / 16 * 16; }
 };
 
-/// A matrix [outputs, inputs] in panels of 16 outputs, [outputs / 16, inputs, 16], rows of zeros in
-/// the last one. A view into the model file: either `floats` or `bfloats`.
+/// A matrix [outputs, inputs] in panels of 16 outputs, [outputs / 16, inputs, 16], padded with rows
+/// of zeros. It is a view into the model file, with either `floats` or `bfloats` set.
 struct Matrix {
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
@@ -81,7 +82,7 @@ struct ModelLayer {
   std::span<const float> value_bias;  ///< [kv_size]
   std::span<const float> query_norm;  ///< [head_dim], of each head before RoPE
   std::span<const float> key_norm;    ///< [head_dim]
-  /// Of what attention and the feed-forward layer add to the residual stream.
+  /// Norms of what attention and the feed-forward layer add to the residual stream.
   std::span<const float> post_attention_norm;  ///< [hidden_size]
   std::span<const float> post_ffn_norm;        ///< [hidden_size]
 };
@@ -89,7 +90,7 @@ struct ModelLayer {
 /// A model file (docs/recording.md), memory-mapped: a safetensors file with a fixed set of tensors.
 class Model {
  public:
-  /// Checks the header, and of every tensor its type, shape and bounds. UserErrors name the tensor.
+  /// Checks the header, and each tensor's type, shape and bounds. A UserError names the tensor.
   explicit Model(const std::string& file);
   ~Model();
   Model(Model&&) noexcept;
@@ -98,7 +99,7 @@ class Model {
   /// Throws UserError when the file was changed since it was opened.
   void check_unchanged() const;
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// Of the file that was imported.
+  /// Hash of the file that was imported.
   [[nodiscard]] const std::string& source_sha256() const { return source_sha256_; }
   [[nodiscard]] const std::string& tokenizer_name() const { return tokenizer_name_; }
   /// Whether the file holds a tokenizer.
@@ -109,12 +110,12 @@ class Model {
     return layers_[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] const Matrix& embedding() const { return embedding_; }
-  /// The LM head; the embedding where the two are tied.
+  /// The LM head, which is the embedding where the two are tied.
   [[nodiscard]] const Matrix& output() const { return output_; }
   [[nodiscard]] std::span<const float> output_norm() const { return output_norm_; }
-  /// [head_dim / 2] by which the frequencies are divided; empty without scaling.
+  /// [head_dim / 2], divisors of the frequencies; empty without scaling.
   [[nodiscard]] std::span<const float> rope_factors() const { return rope_factors_; }
-  /// Of the matrices that every token passes through, the LM head among them.
+  /// Number of weights in the matrices that every token passes through, including the LM head.
   [[nodiscard]] std::int64_t weight_bytes() const;
 
  private:

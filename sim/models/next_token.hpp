@@ -8,22 +8,22 @@
 
 namespace kvreplay {
 
-/// The next-token distribution at a position, natural logarithms.
+/// The next-token distribution at a position. Logarithms are natural.
 struct NextToken {
   float entropy = 0;
   float top_probability = 0;
-  float log_sum = 0;  ///< ln sum exp(logits): a token's log-probability is its logit less this
+  float log_sum = 0;  ///< ln sum exp(logits): a token's log-probability is its logit minus this
 };
 
-/// `logits`: [vocabulary]. `scratch` is resized and overwritten: with the probabilities.
+/// `logits`: [vocabulary]. `scratch` is resized and receives the probabilities.
 [[nodiscard]] NextToken next_token(std::span<const float> logits, std::vector<float>& scratch);
 
-/// The likeliest token; the lowest id among equals.
+/// The most likely token; ties go to the lowest id.
 [[nodiscard]] std::int32_t likeliest(std::span<const float> logits);
 
 struct SamplingOptions {
   double temperature = 1;  ///< above 0; 0 = greedy
-  double top_p = 1;        ///< of the smallest set of likeliest tokens to reach this probability
+  double top_p = 1;        ///< draws from the smallest set of most likely tokens that reaches it
   std::uint64_t seed = 1;
 };
 

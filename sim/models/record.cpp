@@ -20,8 +20,8 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kLogitRows = 64;    // rows whose logits are in memory at a time
-constexpr std::int64_t kPendingRows = 64;  // rows that wait for one write to the trace
+constexpr std::int64_t kLogitRows = 64;    // rows whose logits are in memory at once
+constexpr std::int64_t kPendingRows = 64;  // rows per write to the trace
 
 void check(const Model& model, const RecordOptions& options) {
   const std::int64_t tokens = options.prompt_tokens + options.steps;
@@ -86,7 +86,7 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   return info;
 }
 
-/// The model's own attention, which hands on what it sees of the recorded layers to the trace.
+/// The model's own attention, which passes what it sees of the recorded layers on to the trace.
 class RecordingAttention final : public Attention {
  public:
   RecordingAttention(const Architecture& architecture, const TraceInfo& info,
@@ -106,12 +106,12 @@ class RecordingAttention final : public Attention {
     }
     full_.attend(batch, outputs);
   }
-  /// A batch lies before the first query or from it on.
+  /// A batch lies entirely before the first recorded query, or from it on.
   [[nodiscard]] bool wants_queries_ahead() const override { return queries_.ahead && in_queries_; }
 
-  /// Before a batch from `position` on.
+  /// Call before a batch that starts at `position`.
   void begin(std::int64_t position) { in_queries_ = position >= queries_.start; }
-  /// Writes what waits, once it is enough or `all` of it is wanted.
+  /// Writes pending rows, once there are enough of them or in any case if `all`.
   void write(bool all) {
     for (auto& [key, heads] : pending_) {
       for (std::size_t head = 0; head < heads.size(); ++head) {
@@ -178,7 +178,7 @@ class RecordingAttention final : public Attention {
   std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::vector<Half>>> pending_;
 };
 
-/// The token statistics of a trace, as they come in.
+/// Writes the token statistics of a trace as they come in.
 class Statistics {
  public:
   explicit Statistics(std::int64_t tokens)
@@ -186,8 +186,8 @@ class Statistics {
         top_probability(entropy.size()),
         log_probability(entropy.size()) {}
 
-  /// Of consecutive positions from `first` on. `next`: the token that follows each; the last
-  /// position of a text has none. Returns the logits of the last row.
+  /// Adds consecutive positions from `first` on. `next`: the token that follows each position; the
+  /// last position of a text has none. Returns the logits of the last row.
   std::span<const float> add(Transformer& transformer, std::int64_t first,
                              std::span<const float> hidden, std::span<const std::int32_t> next) {
     const Architecture& a = transformer.model().architecture();
@@ -224,7 +224,7 @@ class Statistics {
     }
     return last;
   }
-  /// The token that followed the last position added, where it was not known then.
+  /// Sets the token that followed the last added position, where it was not known then.
   void follow(std::int64_t position, std::span<const float> logits, std::int32_t next) {
     log_probability[static_cast<std::size_t>(position)] =
         logits[static_cast<std::size_t>(next)] - log_sum_;
@@ -241,7 +241,7 @@ class Statistics {
   std::vector<float> log_probability;
 
  private:
-  float log_sum_ = 0;  // of the last position, if the token after it was not known
+  float log_sum_ = 0;  // of the last position, while the token after it is not known
 };
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -256,7 +256,7 @@ void check_text(const Model& model, std::span<const std::int32_t> ids, std::int6
   if (prompt_tokens < 1)
     throw UserError({"--prompt", ""}, std::to_string(prompt_tokens), "1 or more");
   if (steps < 1) throw UserError({"--steps", ""}, std::to_string(steps), "1 or more");
-  // Each alone first: their sum may not fit.
+  // Checked separately first, because their sum might overflow.
   if (prompt_tokens > a.context_tokens || steps > a.context_tokens ||
       prompt_tokens + steps > a.context_tokens) {
     throw UserError(
@@ -281,7 +281,7 @@ void check_text(const Model& model, std::span<const std::int32_t> ids, std::int6
 double token_flops(const Architecture& a, std::int64_t position) {
   const std::int64_t layer =
       2 * a.hidden_size * (a.query_size() + a.kv_size()) + 3 * a.hidden_size * a.ffn_size;
-  std::int64_t seen = 0;  // of all layers
+  std::int64_t seen = 0;  // over all layers
   for (std::int64_t i = 0; i < a.layers; ++i) seen += position + 1 - a.first_seen(i, position);
   return 2.0 * static_cast<double>(a.layers * layer + 2 * a.query_size() * seen +
                                    a.hidden_size * a.vocabulary);
@@ -307,7 +307,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   std::vector<std::int64_t> positions(static_cast<std::size_t>(info.tokens));
   std::iota(positions.begin(), positions.end(), 0);
 
-  /// Runs positions [begin, end) in one batch; returns the last one's logits.
+  /// Runs positions [begin, end) as one batch. Returns the logits of the last one.
   const auto run = [&](std::int64_t begin, std::int64_t end) {
     const auto first = static_cast<std::size_t>(begin);
     const auto count = static_cast<std::size_t>(end - begin);

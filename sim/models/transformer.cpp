@@ -159,7 +159,7 @@ void Transformer::multiply(std::int64_t rows, std::span<const Product> products)
   });
 }
 
-/// A few rows a task.
+/// A few rows per task.
 void Transformer::for_rows(std::int64_t rows, const std::function<void(std::int64_t)>& work) {
   constexpr std::int64_t kRows = 8;
   pool_.run(blocks(rows, kRows), [&](std::int64_t task) {

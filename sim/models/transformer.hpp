@@ -1,4 +1,5 @@
-// By hand: run times for models let nobody replace attention, and a batch changes the last bits.
+// By hand: inference libraries do not let callers replace attention, and their results change with
+// the batch.
 
 #pragma once
 
@@ -14,54 +15,54 @@
 
 namespace kvreplay {
 
-/// What a layer computed for the rows of a batch, before attention: after biases, head norms and
-/// RoPE. Row-major views, valid during the call.
+/// A layer's vectors for the rows of a batch, before attention: after biases, head norms and RoPE.
+/// Row-major views, valid during the call.
 struct LayerBatch {
   std::int64_t layer = 0;
   std::int64_t rows = 0;
   std::span<const std::int64_t> positions{};  ///< [rows]
-  const float* attention_input = nullptr;     ///< [rows, hidden_size], normed
+  const float* attention_input = nullptr;     ///< [rows, hidden_size], normalised
   const float* queries = nullptr;             ///< [rows, query_heads * head_dim]
   const float* keys = nullptr;                ///< [rows, kv_heads * head_dim]
   const float* values = nullptr;              ///< [rows, kv_heads * head_dim]
-  /// As queries, but of the residual stream at the attention of the layer before: this layer's
-  /// norm, projection, head norm and RoPE. The first layer has none before it: its own queries.
-  /// Null where they are not wanted.
+  /// Like queries, but computed with this layer's norm, projection, head norm and RoPE from the
+  /// residual stream at the attention of the previous layer. For the first layer these are its own
+  /// queries. Null unless requested.
   const float* queries_ahead = nullptr;
 };
 
-/// What stands between a layer's queries and its output projection.
+/// Computes what stands between a layer's queries and its output projection.
 class Attention {
  public:
   /// outputs: [rows, query_heads * head_dim].
   virtual void attend(const LayerBatch& batch, float* outputs) = 0;
-  /// Whether the batch is to hold queries_ahead, which cost a product a layer.
+  /// Whether the batch must hold queries_ahead, which cost one matrix product per layer.
   [[nodiscard]] virtual bool wants_queries_ahead() const { return false; }
 
  protected:
   ~Attention() = default;
 };
 
-/// Runs a model on batches of rows: consecutive positions of one sequence, or one position of
-/// several; what belongs together only the Attention knows. In single precision. Every sum has one
-/// fixed order, so a row's results are the same bits whatever other rows, and however many threads,
-/// there are.
+/// Runs a model, in single precision, on batches of rows: consecutive positions of one sequence, or
+/// one position of several sequences. Only the Attention knows which rows belong together. Every
+/// sum has one fixed order, so a row's results have the same bits whatever the other rows and the
+/// number of threads.
 class Transformer {
  public:
-  /// Positions up to max_tokens - 1. The model and the pool outlive this object.
+  /// Accepts positions up to max_tokens - 1. The model and the pool must outlive this object.
   Transformer(const Model& model, std::int64_t max_tokens, WorkerPool& pool);
 
   [[nodiscard]] const Model& model() const { return model_; }
   [[nodiscard]] WorkerPool& pool() const { return pool_; }
 
-  /// The last layer's output, normed, [rows, hidden_size]; valid until the next call.
+  /// The last layer's normalised output, [rows, hidden_size]; valid until the next call.
   [[nodiscard]] std::span<const float> run(std::span<const std::int32_t> ids,
                                            std::span<const std::int64_t> positions,
                                            Attention& attention);
-  /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
+  /// Logits of `hidden` [rows, hidden_size] as [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
 
-  /// Turns a head's vector to a position, as a layer does.
+  /// Rotates a head's vector to a position, as a layer does.
   void rotate(std::span<float> head, std::int64_t layer, std::int64_t position) const {
     rope_of_layer_[static_cast<std::size_t>(layer)]->rotate(head, position);
   }
@@ -77,9 +78,9 @@ class Transformer {
   void embed(std::span<const std::int32_t> ids);
   void norm_rows(const std::vector<float>& from, std::int64_t rows, std::span<const float> weights,
                  std::vector<float>& normed);
-  /// hidden_ += projected_, normed by `norm` where the model has one.
+  /// Adds projected_ to hidden_, normalised by `norm` where the model has one.
   void add_projected(std::int64_t rows, std::span<const float> norm);
-  /// Bias, head norm and RoPE of one row of heads.
+  /// Applies bias, head norm and RoPE to one row of heads.
   void finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
                     std::span<const float> norm, std::int64_t layer, std::int64_t position) const;
 
@@ -88,10 +89,10 @@ class Transformer {
   std::map<double, RotaryTable> ropes_;            // by base
   std::vector<const RotaryTable*> rope_of_layer_;  // [layers]
 
-  // Of the batch that runs, [rows, ...].
+  // Of the current batch, [rows, ...].
   std::vector<float> hidden_;
   std::vector<float> normed_;
-  std::vector<float> hidden_before_;  // as it entered the layer before
+  std::vector<float> hidden_before_;  // as it entered the previous layer
   std::vector<float> ahead_normed_;
   std::vector<float> queries_;
   std::vector<float> queries_ahead_;

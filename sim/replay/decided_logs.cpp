@@ -25,7 +25,7 @@ DecidedLogs::DecidedLogs(const StageContext& context, bool record_tokens)
 
 DecidedLogs::~DecidedLogs() = default;
 
-std::int64_t DecidedLogs::most_bytes(std::size_t decision) const {
+std::int64_t DecidedLogs::max_bytes(std::size_t decision) const {
   const DecisionNode& node = context_.graph.decisions()[decision];
   const TraceInfo& info = context_.traces[node.trace].reader.info();
   const std::int64_t rows = std::ssize(info.recorded_layers) * node.steps * info.query_heads;
@@ -68,12 +68,11 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
   options.progress = context_.progress;
   const Stopwatch watch;
   std::vector<AccessLog> logs = kvreplay::decide(trace.reader, specs, options);
-  context_.estimate.measured(Stage::kDecide, units, watch.nanoseconds() * context_.threads);
+  context_.estimate.add_measurement(Stage::kDecide, units, watch.nanoseconds() * context_.threads);
   for (std::size_t i = 0; i < decisions.size(); ++i) {
     if (logs[i].trace_hash != trace.sha256) {
-      throw UserError({trace.reader.file(), ""},
-                      "is not the file that it was when its hash was taken",
-                      "a trace that stays as it is");
+      throw UserError({trace.reader.file(), ""}, "has changed since its hash was taken",
+                      "a trace that does not change");
     }
     if (context_.check) {
       const DecisionNode& node = context_.graph.decisions()[decisions[i]];

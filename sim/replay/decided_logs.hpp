@@ -15,8 +15,8 @@
 
 namespace kvreplay {
 
-/// Runs stage 1: the access logs of a graph's decisions, which are decided together, or found in
-/// the store. A log stays in memory until it is released. get() and bounds() are thread-safe.
+/// Runs stage 1. The access logs of a graph's decisions are decided together, or found in the
+/// store. A log stays in memory until it is released. get() and bounds() are thread-safe.
 class DecidedLogs {
  public:
   DecidedLogs(const StageContext& context, bool record_tokens);
@@ -24,16 +24,16 @@ class DecidedLogs {
   DecidedLogs(const DecidedLogs&) = delete;
   DecidedLogs& operator=(const DecidedLogs&) = delete;
 
-  /// What a log takes in memory, at most: each query head's row of every step may pick every token
-  /// as a group of its own, and attend to it.
-  [[nodiscard]] std::int64_t most_bytes(std::size_t decision) const;
+  /// Upper limit of a log's memory: each query head's row of every step may pick every token as a
+  /// group of its own, and attend to it.
+  [[nodiscard]] std::int64_t max_bytes(std::size_t decision) const;
 
-  /// Decides them, all of one LockstepGroup. Another process may be at the same work: whoever comes
-  /// second waits, and finds it done.
+  /// Makes the decisions, which must all be of one LockstepGroup. If another process is already
+  /// deciding them, the call waits and takes its results.
   void decide(std::vector<std::size_t> decisions);
-  /// The log: as it was decided or stored. Decided again where the store has lost it meanwhile.
+  /// The log, as decided or stored. It is decided again if the store has lost it meanwhile.
   [[nodiscard]] std::shared_ptr<const AccessLog> get(std::size_t decision);
-  /// What plans of the log share. They go when the log is released.
+  /// What plans of the log share. Dropped when the log is released.
   [[nodiscard]] OracleBounds& bounds(std::size_t decision, const KvShape& shape);
   void release(std::size_t decision);
 
@@ -46,7 +46,7 @@ class DecidedLogs {
   const StageContext& context_;
   const bool record_tokens_;
   std::vector<std::unique_ptr<Held>> held_;  ///< by decision
-  std::mutex decide_mutex_;                  ///< one at a time: each takes all threads
+  std::mutex decide_mutex_;                  ///< one decision at a time, on all threads
 };
 
 }  // namespace kvreplay

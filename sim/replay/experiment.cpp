@@ -30,7 +30,7 @@ struct NamedConfig {
   std::string name;
   ConfigNode node;
   bool is_own_file = false;  ///< the user chose a file that is none of configs/
-  /// What the settings set, by the path in `node`: key and value.
+  /// The settings applied, by the path in `node`: key and value.
   std::map<std::string, std::pair<std::string, Value>> applied;
 };
 
@@ -42,8 +42,8 @@ struct Target {
 
 /// How settings reach into the configs of one kind.
 struct Kind {
-  std::string member;  ///< of the experiment: "system"
-  std::string folder;  ///< of configs/: "systems"
+  std::string member;  ///< member of the experiment, such as "system"
+  std::string folder;  ///< folder of configs/, such as "systems"
   std::vector<Target> (*targets)(const ConfigNode&);
   ConfigNode (*apply)(const ConfigNode&, const std::string& path, const std::string& value);
 };
@@ -57,14 +57,14 @@ std::vector<Target> targets_of(std::span<const Parameter> parameters,
   return targets;
 }
 
-/// The parameters of a part; none when there is no such part, which parsing will say.
+/// The parameters of a part. Empty for an unknown part, which parsing reports.
 std::span<const Parameter> part_parameters(const std::string& role, const std::string& part) {
   const auto found = part_catalogue().find({role, part});
   if (found == part_catalogue().end()) return {};
   return found->second.parameters;
 }
 
-/// By name alone: whether the parts fit each other is seen once every setting has been applied.
+/// By name only. Whether the parts fit each other is checked once every setting has been applied.
 std::vector<Target> system_targets(const ConfigNode& node) {
   std::vector<Target> targets = targets_of(DecideSpec::stream_parameters(), "stream.");
   for (const std::string& role : SystemSpec::roles()) {
@@ -78,7 +78,7 @@ std::vector<Target> system_targets(const ConfigNode& node) {
   return targets;
 }
 
-/// A part that takes another's place keeps those of its arguments that it has, too.
+/// A part that replaces another keeps those of its arguments that it also has.
 ConfigNode apply_to_system(const ConfigNode& system, const std::string& path,
                            const std::string& value) {
   const std::size_t dot = path.find('.');
@@ -116,7 +116,7 @@ std::string text_of(const ConfigNode& value) {
   return value.raw().is_string() ? value.text() : value.raw().dump();
 }
 
-/// Checks the value where it was given: what it ends up in may be a file that is right.
+/// Checks the value where it was given, because the file that it ends up in may be correct.
 Value checked_value(const Setting& setting, const Target& target) {
   if (target.parameter != nullptr) {
     Arguments arguments;
@@ -136,8 +136,8 @@ Value checked_value(const Setting& setting, const Target& target) {
   return part;
 }
 
-/// What the settings of a whole experiment have reached. A key that may stay without effect in one
-/// combination must have one in some other.
+/// What the settings of a whole experiment have affected. A key may have no effect in one
+/// combination, but must have one in some other.
 class Reach {
  public:
   /// Whether it must reach something (`required`), or is only told where it does not.
@@ -231,7 +231,7 @@ class Files {
   std::map<std::string, ConfigNode> files_;
 };
 
-/// The configs that an experiment's member names, settings applied.
+/// The configs that an experiment's member names, with their settings applied.
 std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
                                       const ConfigFolder& folder, Files& files, Reach& reach) {
   const ConfigNode member = point.member(kind.member);
@@ -251,26 +251,27 @@ std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
   if (configs.empty()) {
     throw UserError(member.place(), "found none", "at least one " + kind.member);
   }
-  // Parts first: a parameter may belong to the part that another setting chooses.
+  // Parts first, because a parameter may belong to a part that another setting chooses.
   std::vector<Setting> settings = point.settings();
   std::stable_partition(settings.begin(), settings.end(),
                         [](const Setting& setting) { return setting.key.ends_with(".part"); });
   for (const Setting& setting : settings) {
     const std::optional<std::string> key = setting.below(kind.member);
     if (!key) continue;
-    // Who picks other systems than the file need not undo what the file sets for its own.
+    // A command line that chooses other systems need not undo the file's settings of its own
+    // systems.
     apply_setting(kind, setting, *key, !setting.from_file || file_knew, configs, reach);
   }
   return configs;
 }
 
-/// The variants of one kind: a config with its settings, each once.
+/// The variants of one kind: each config with its settings, once.
 template <typename Spec>
 class Variants {
  public:
   explicit Variants(std::vector<Spec>& specs) : specs_(specs) {}
 
-  /// Indices in `specs`, which grow by those that are new.
+  /// Indices in `specs`, to which new variants are appended.
   template <typename Parse>
   std::vector<std::size_t> take(const std::vector<NamedConfig>& configs, Parse&& parse) {
     std::vector<std::size_t> indices;
@@ -288,7 +289,7 @@ class Variants {
   std::map<std::pair<std::string, std::string>, std::size_t> known_;
 };
 
-/// Indices in `known`, which grows by the traces that are new: each is checked to be complete.
+/// Indices in `known`, to which new traces are appended after a check that each is complete.
 std::vector<std::size_t> load_traces(const Point& point, const fs::path& folder,
                                      std::vector<std::string>& known) {
   const Setting* setting = point.find("trace");
@@ -319,7 +320,7 @@ std::vector<std::size_t> load_traces(const Point& point, const fs::path& folder,
 
 std::vector<std::int64_t> load_batches(const Point& point) {
   static const Parameter kBatch =
-      integer_parameter("batch", "sequences", std::nullopt, {1, 4096}, "sequences a batch");
+      integer_parameter("batch", "sequences", std::nullopt, {1, 4096}, "sequences per batch");
   const ConfigNode member = point.member("batch");
   std::vector<std::int64_t> batches;
   for (const ConfigNode& item : values_of(member)) {
@@ -332,7 +333,7 @@ std::vector<std::int64_t> load_batches(const Point& point) {
   return batches;
 }
 
-/// Builds an experiment combination by combination.
+/// Builds an experiment, one combination after the other.
 class Loader {
  public:
   Loader(const ExperimentSource& source, const ConfigFolder& configs, Experiment& experiment)
@@ -407,7 +408,7 @@ class Loader {
     }
   }
 
-  /// What --set chose instead may leave a key of the file without any cell that it reaches.
+  /// Drops keys of the file that reach no cell, because --set chose something else.
   void drop_unreached() {
     for (std::size_t i = experiment_.swept.size(); i-- > 0;) {
       const bool reached =
@@ -420,7 +421,7 @@ class Loader {
     }
   }
 
-  /// Of the swept keys, as this combination of configs has them.
+  /// The values of the swept keys in this combination of configs.
   [[nodiscard]] std::vector<std::optional<Value>> settings_of(
       const Point& point, const Arguments& arguments,
       std::initializer_list<const NamedConfig*> configs) const {
@@ -463,7 +464,7 @@ class Loader {
   std::set<std::string> seen_;
 };
 
-/// The distinct values of a cell's member, in order: one as it is, several as a list.
+/// The distinct values of a cell's member, in order: a single value alone, several as a list.
 template <typename Member>
 json distinct(const std::vector<Cell>& cells, Member Cell::*member) {
   json values = json::array();
@@ -474,7 +475,7 @@ json distinct(const std::vector<Cell>& cells, Member Cell::*member) {
   return values.size() == 1 ? values.front() : values;
 }
 
-/// Adds a variant under its name: alone, or to the list of those that share the name.
+/// Adds a variant under its name, alone or in the list of those that share the name.
 void add_variant(json& object, const std::string& name, json variant) {
   if (!object.contains(name)) {
     object[name] = std::move(variant);
@@ -485,7 +486,7 @@ void add_variant(json& object, const std::string& name, json variant) {
   there.push_back(std::move(variant));
 }
 
-/// Which cell has what, in a form that is the same wherever the files lie.
+/// Hashes what each cell uses, independently of where the files are.
 std::string cells_hash(const Experiment& experiment) {
   Sha256 hash;
   for (const Cell& cell : experiment.cells) {
@@ -503,11 +504,11 @@ std::string cells_hash(const Experiment& experiment) {
 
 std::span<const Parameter> Experiment::parameters() {
   static const std::array kParameters{
-      integer_parameter("seed", "", 1, {0, 9.007e15}, "of every random choice"),
+      integer_parameter("seed", "", 1, {0, 9.007e15}, "seed of every random choice"),
       integer_parameter("threads", "", 0, {0, 1024},
-                        "0 = as many as the machine has; results do not depend on it"),
+                        "worker threads; 0 = one per hardware thread; results do not depend on it"),
       integer_parameter("steps", "steps", 0, {0, 1e9},
-                        "decode steps to replay; 0 = all of the trace's"),
+                        "decode steps to replay; 0 = all steps of the trace"),
       integer_parameter("timed_steps", "steps", 64, {0, 1e9},
                         "decode steps to simulate in time, drawn evenly; 0 = all after warm-up"),
       integer_parameter("warm_up_steps", "steps", 16, {0, 1e9},

@@ -15,7 +15,7 @@
 
 namespace kvreplay {
 
-/// One row of the results: indices of the experiment's lists, and the numbers that go with them.
+/// One row of the results: indices into the experiment's lists, and the row's numbers.
 struct Cell {
   std::size_t trace = 0;
   std::size_t system = 0;
@@ -24,20 +24,20 @@ struct Cell {
   std::size_t device = 0;
   std::int64_t batch = 1;
   std::uint64_t seed = 1;
-  std::int64_t steps = 0;          ///< decode steps to decide; 0 = all of the trace's
+  std::int64_t steps = 0;          ///< decode steps to decide; 0 = all steps of the trace
   std::int64_t timed_steps = 0;    ///< decode steps to simulate in time; 0 = all after warm-up
   std::int64_t warm_up_steps = 0;  ///< first decode steps that fill the caches and do not count
-  /// Of Experiment::swept, in its order: the value that this cell has; none where the key reaches
-  /// nothing that the cell uses.
+  /// This cell's values of Experiment::swept, in its order; none where the key reaches nothing that
+  /// the cell uses.
   std::vector<std::optional<Value>> settings;
 };
 
-/// What to replay. The file and --set (docs/experiments.md) give combinations of settings; each
-/// takes every trace with every system, model, platform, device and batch size that it names.
-/// Loading reads and checks every file, so nothing runs on half a configuration.
+/// What to replay. The file and --set (docs/experiments.md) give combinations of settings. Each
+/// combination takes every trace with every system, model, platform, device and batch size that it
+/// names. Loading reads and checks every file, so nothing runs on half a configuration.
 struct Experiment {
-  /// `sets`: "key=value" as given to --set; a key of the file that is given here is replaced. A
-  /// trace path in the file is relative to the file's folder, one given to --set to the working
+  /// `sets`: "key=value" as given to --set, which replaces the same key of the file. A trace path
+  /// in the file is relative to the file's folder; one given to --set is relative to the working
   /// folder.
   [[nodiscard]] static Experiment load(const std::string& file, std::span<const std::string> sets,
                                        const ConfigFolder& configs);
@@ -46,11 +46,11 @@ struct Experiment {
 
   std::string name;
   std::string title;
-  std::vector<std::string> sets;  ///< as given to load(), but for the number of threads
-  int threads = 0;                ///< 0 = as many as the machine has; results do not depend on it
+  std::vector<std::string> sets;  ///< as given to load(), except for the number of threads
+  int threads = 0;                ///< 0 = one per hardware thread; results do not depend on it
 
-  // Everything that a cell uses. Systems, models, platforms and devices of one name differ by the
-  // settings of their cells.
+  // Everything that the cells use. Systems, models, platforms and devices that share a name differ
+  // by the settings of their cells.
   std::vector<std::string> traces;  ///< files
   std::vector<SystemSpec> systems;
   std::vector<ModelSpec> models;
@@ -60,13 +60,13 @@ struct Experiment {
   /// What the file sets without effect, or over what a chosen file says: a line each, for the user.
   std::vector<std::string> notes;
 
-  std::vector<std::string> swept;  ///< how results name the settings that differ between cells
-  /// By combination of settings; of one, by trace, model, platform, batch, device, system. A cell
+  std::vector<std::string> swept;  ///< names, in results, of the settings that differ between cells
+  /// Ordered by combination of settings, then trace, model, platform, batch, device, system. A cell
   /// that differs from an earlier one only in settings that do not reach it is left out.
   std::vector<Cell> cells;
 
-  /// Every name, part and number that results depend on, as canonical JSON. Traces by name: their
-  /// content is known by its hash.
+  /// Every name, part and number that results depend on, as canonical JSON. Traces stand by name;
+  /// their hashes identify their content.
   [[nodiscard]] std::string resolved() const;
 };
 

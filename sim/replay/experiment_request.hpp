@@ -8,13 +8,13 @@
 
 namespace kvreplay {
 
-/// An experiment as a command line asks for it.
+/// An experiment as requested on a command line.
 struct ExperimentRequest {
   std::string experiment{};         ///< a file, or a name in `configs`
-  std::vector<std::string> sets{};  ///< KEY=VALUE, the later ones win
+  std::vector<std::string> sets{};  ///< KEY=VALUE; later ones win
   ConfigFolder configs = ConfigFolder::standard();
 
-  /// `more` settings come after `sets`, and win.
+  /// `more` settings follow `sets` and win.
   [[nodiscard]] Experiment load(const std::vector<std::string>& more = {}) const;
 };
 

@@ -25,8 +25,8 @@ const std::vector<std::string> kLists{"trace", "system", "model", "platform", "d
 const std::vector<std::string> kRoles{"system", "model", "platform", "device"};
 const std::vector<std::string> kOthers{"title", "set", "zip", "cases"};
 
-constexpr std::size_t kMostValues = 100'000;
-constexpr std::size_t kMostPoints = 100'000;
+constexpr std::size_t kMaxValues = 100'000;
+constexpr std::size_t kMaxPoints = 100'000;
 
 bool contains(std::span<const std::string> names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -56,7 +56,7 @@ void check_key(const SourceLocation& place, const std::string& key) {
 
 // --- Values: one, a list, or a range ---
 
-/// A range's end: a number, or a size such as "64KiB".
+/// An end of a range: a number, or a size such as "64KiB".
 struct RangeEnd {
   double value = 0;
   bool whole = false;
@@ -88,7 +88,7 @@ double positive(const ConfigNode& node, double above) {
   return end.value;
 }
 
-/// To twelve digits, so that no library's power function shows.
+/// Rounds to twelve digits, so that the result does not depend on the C library's power function.
 double rounded(double number) {
   std::array<char, 32> text{};
   const auto end = std::to_chars(text.data(), text.data() + text.size(), number,
@@ -99,7 +99,7 @@ double rounded(double number) {
   return value;
 }
 
-/// The numbers of {"from", "to"} and one of "step", "factor" or "count" (with "scale").
+/// The numbers of {"from", "to"} with one of "step", "factor" or "count" (and "scale").
 std::vector<double> range_numbers(const ConfigNode& node, const RangeEnd& from,
                                   const RangeEnd& to) {
   const bool counted = node.has("count");
@@ -132,9 +132,9 @@ std::vector<double> range_numbers(const ConfigNode& node, const RangeEnd& from,
   std::vector<double> numbers;
   if (counted) {
     const double count = positive(node.at("count"), 0);
-    if (count != std::floor(count) || count > static_cast<double>(kMostValues)) {
+    if (count != std::floor(count) || count > static_cast<double>(kMaxValues)) {
       throw UserError(node.at("count").place(), "found " + to_text(count),
-                      "an integer from 1 to " + std::to_string(kMostValues));
+                      "an integer from 1 to " + std::to_string(kMaxValues));
     }
     if (count == 1) return {from.value};
     for (double i = 0; i + 1 < count; ++i) numbers.push_back(at(i / (count - 1)));
@@ -145,17 +145,17 @@ std::vector<double> range_numbers(const ConfigNode& node, const RangeEnd& from,
   const double by = multiplies ? positive(node.at("factor"), 1) : positive(node.at("step"), 0);
   for (double i = 0;; ++i) {
     const double number = multiplies ? from.value * std::pow(by, i) : from.value + by * i;
-    // A little beyond the end is the end: 0.1 x 3 is more than 0.3.
+    // A number slightly beyond the end counts as the end, because 0.1 x 3 exceeds 0.3.
     if (number > to.value + 1e-9 * std::abs(to.value)) return numbers;
     numbers.push_back(number);
-    if (numbers.size() > kMostValues) {
-      throw UserError(node.place(), "found more than " + std::to_string(kMostValues) + " values",
+    if (numbers.size() > kMaxValues) {
+      throw UserError(node.place(), "found more than " + std::to_string(kMaxValues) + " values",
                       "a larger step or factor");
     }
   }
 }
 
-/// Whole numbers where both ends are: rounded, each once.
+/// Where both ends are whole, the numbers are rounded to whole ones without repetition.
 std::vector<ConfigNode> range_values(const ConfigNode& node) {
   static const std::vector<std::string> kMembers{"from", "to", "step", "factor", "count", "scale"};
   node.allow_only(kMembers);
@@ -190,7 +190,7 @@ json json_or_text(std::string_view text) {
   return value.is_discarded() ? json(text) : value;
 }
 
-/// A value as it is given to --set: JSON, or a text, or a comma list of them.
+/// A value as given to --set: JSON, a text, or a comma list of them.
 json command_value(std::string_view text, const std::string& key, const SourceLocation& place) {
   const json whole = json::parse(text, nullptr, false);
   if (whole.is_structured()) return ConfigNode::parse(text, place.file).raw();
@@ -209,14 +209,14 @@ json command_value(std::string_view text, const std::string& key, const SourceLo
 
 // --- Alternatives ---
 
-/// What is chosen together.
+/// Settings that are chosen together.
 struct Alternative {
   std::vector<Setting> settings;
   std::string case_name;
 };
 using Axis = std::vector<Alternative>;
 
-/// One value a setting: what a list or a range would mean inside a zip or a case is not said.
+/// One value per setting: a list or a range has no defined meaning inside a zip or a case.
 Setting single(const std::string& key, const ConfigNode& value, bool from_file) {
   const bool list_member = contains(kLists, key);
   if (!list_member && (value.is_array() || is_range(value))) {
@@ -225,7 +225,7 @@ Setting single(const std::string& key, const ConfigNode& value, bool from_file) 
   return {key, value, from_file};
 }
 
-/// Members that take lists keep theirs whole; of other keys every value is an alternative.
+/// Members that take lists keep them whole. For other keys, every value is an alternative.
 Axis axis_of(const std::string& key, const ConfigNode& value, bool from_file) {
   if (contains(kLists, key)) return {{{{key, value, from_file}}, ""}};
   Axis axis;
@@ -236,7 +236,7 @@ Axis axis_of(const std::string& key, const ConfigNode& value, bool from_file) {
   return axis;
 }
 
-/// The experiment's own parameters of which the file lists several values.
+/// Adds the experiment's own parameters for which the file lists several values.
 void add_parameters(const ConfigNode& file, std::vector<Axis>& axes) {
   for (const Parameter& parameter : Experiment::parameters()) {
     if (!file.has(parameter.name)) continue;
@@ -283,13 +283,13 @@ void add_zips(const ConfigNode& file, std::vector<Axis>& axes) {
   for (const ConfigNode& zip : file.at("zip").items()) axes.push_back(zip_axis(zip));
 }
 
-/// `picked`: names from --set case=...; empty = all.
+/// `picked`: names from --set case=...; empty = all cases.
 void add_cases(const ConfigNode& file, const std::vector<ConfigNode>& picked,
                std::vector<Axis>& axes) {
   if (!file.has("cases")) {
     if (picked.empty()) return;
     throw UserError(picked.front().place(), "the experiment has no cases",
-                    "an experiment that has");
+                    "an experiment with cases");
   }
   const ConfigNode cases = file.at("cases");
   std::vector<std::string> names = cases.keys();
@@ -318,7 +318,7 @@ void add_cases(const ConfigNode& file, const std::vector<ConfigNode>& picked,
   axes.push_back(std::move(axis));
 }
 
-/// Alternatives that chose nothing but `key`, which is set from elsewhere, are one.
+/// Removes `key`, which is set elsewhere. Alternatives that chose nothing else become one.
 void forget(const std::string& key, std::vector<Axis>& axes) {
   for (Axis& axis : axes) {
     bool had_key = false;
@@ -360,14 +360,14 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
   add_zips(file, axes);
   add_cases(file, picked_cases, axes);
   for (Axis& axis : command) {
-    if (axis.front().settings.empty()) continue;  // given again further on
+    if (axis.front().settings.empty()) continue;  // a later option sets the key again
     forget(axis.front().settings.front().key, axes);
     axes.push_back(std::move(axis));
   }
   return axes;
 }
 
-/// The combination of alternatives with this number, the last axis fastest.
+/// The combination of alternatives with this number; the last axis varies fastest.
 Point point_at(const ConfigNode& file, const std::vector<Axis>& axes, std::size_t number) {
   std::vector<const Alternative*> chosen(axes.size());
   for (std::size_t i = axes.size(); i-- > 0;) {
@@ -386,7 +386,7 @@ Point point_at(const ConfigNode& file, const std::vector<Axis>& axes, std::size_
   return {file, std::move(settings), std::move(case_name)};
 }
 
-/// Keys of which some axis offers several values, or that only some alternatives set.
+/// Keys with several values on some axis, or that only some alternatives set.
 std::vector<std::string> swept_keys(const std::vector<Axis>& axes) {
   std::vector<std::string> swept;
   for (const Axis& axis : axes) {
@@ -462,9 +462,8 @@ ExperimentSource::ExperimentSource(const std::string& path, std::span<const std:
   std::size_t count = 1;
   for (const Axis& axis : axes) {
     count *= axis.size();
-    if (count > kMostPoints) {
-      throw UserError({path, ""},
-                      "found more than " + std::to_string(kMostPoints) + " combinations",
+    if (count > kMaxPoints) {
+      throw UserError({path, ""}, "found more than " + std::to_string(kMaxPoints) + " combinations",
                       "fewer values, or several experiments");
     }
   }

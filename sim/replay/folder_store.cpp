@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kKeyDigits = 64;
-/// MAGIC KEY BYTES CHECKSUM\n: the checksum is of the output, the key after it.
+/// MAGIC KEY BYTES CHECKSUM\n. The checksum covers the output, followed by the key.
 constexpr std::string_view kMagic = "kvreplay-stage-1";
 constexpr std::size_t kSizeDigits = 16;
 constexpr std::size_t kTrailerBytes = kMagic.size() + 1 + kKeyDigits + 1 + kSizeDigits + 1 + 64 + 1;
@@ -39,8 +39,8 @@ bool is_key(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-/// The trailer of an entry whose output is the file's first `bytes` bytes; nothing when they cannot
-/// be read.
+/// The trailer of an entry whose output is the file's first `bytes` bytes; none when they cannot be
+/// read.
 std::optional<std::string> trailer_of(const std::string& path, std::size_t bytes,
                                       const std::string& key) {
   std::ifstream stream(path, std::ios::binary);
@@ -58,7 +58,7 @@ std::optional<std::string> trailer_of(const std::string& path, std::size_t bytes
   return std::string(kMagic) + " " + key + " " + size.data() + " " + hash.hex() + "\n";
 }
 
-/// Bytes of the output of a sound entry.
+/// Bytes of the output of an undamaged entry.
 std::optional<std::size_t> output_bytes(const std::string& path, const std::string& key) {
   std::error_code code;
   const std::uintmax_t bytes = fs::file_size(path, code);
@@ -73,7 +73,7 @@ std::optional<std::size_t> output_bytes(const std::string& path, const std::stri
   return output;
 }
 
-/// A file that goes unless it was moved away.
+/// A file that is removed unless it was moved away.
 class Temporary {
  public:
   explicit Temporary(const std::string& folder) {
@@ -105,13 +105,13 @@ void append(const std::string& path, std::string_view text) {
   if (!stream) throw std::system_error(errno, std::generic_category());
 }
 
-/// Locks one byte per key of a file, which need not have any.
+/// Locks one byte per key of a file, which need not contain those bytes.
 class FileLock final : public StageStore::Lock {
  public:
   FileLock(const std::string& file, std::span<const std::string> keys) {
     descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (descriptor_ < 0) return;  // then nothing can be put either
-    // In one order, so that no two wait for each other.
+    if (descriptor_ < 0) return;  // nothing can be stored then, either
+    // In one fixed order, so that no two processes wait for each other.
     std::vector<std::int64_t> bytes;
     for (const std::string& key : keys) {
       std::int64_t byte = 0;
@@ -154,7 +154,7 @@ FolderStore::FolderStore(std::string folder, std::int64_t limit_bytes)
 }
 
 std::string FolderStore::default_folder() {
-  // Relative paths in it are to be ignored: XDG Base Directory Specification.
+  // A relative path must be ignored: XDG Base Directory Specification.
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && *cache == '/') return (fs::path(cache) / "kvreplay").string();
   const char* home = std::getenv("HOME");
@@ -229,7 +229,7 @@ void FolderStore::account(std::int64_t bytes) {
     known_bytes_ += bytes;
   }
   if (known_bytes_ <= limit_bytes_) return;
-  // A tenth below the limit, so that not every further entry scans the folder.
+  // A tenth below the limit, so that the folder is not scanned for every further entry.
   prune(limit_bytes_ / 10 * 9);
   known_bytes_ = -1;
 }

@@ -15,18 +15,18 @@
 
 namespace kvreplay {
 
-/// A store in a folder: FOLDER/KIND/KE/KEY. An entry is the output's bytes and a trailer with the
-/// key and a checksum, so a damaged, cut or foreign file is found out and counts as absent. Entries
-/// appear whole or not at all; any number of processes and threads may share a folder. The least
-/// recently used entries are removed first when the folder outgrows its limit.
+/// A store in a folder: FOLDER/KIND/KE/KEY. An entry is the output's bytes, followed by a trailer
+/// with the key and a checksum, so a damaged, truncated or foreign file is detected and counts as
+/// absent. Entries appear whole or not at all. Any number of processes and threads may share a
+/// folder. When the folder outgrows its limit, the least recently used entries are removed first.
 ///
-/// A store that cannot be written goes on without: problem() then says why. No entry is synced to
-/// the disk, since a lost one is only made again.
+/// A store that cannot be written continues without storing; problem() then says why. Entries are
+/// not synced to the disk, because a lost one is merely computed again.
 class FolderStore final : public StageStore {
  public:
-  /// `folder` is made when the first entry is put.
+  /// `folder` is created when the first entry is put.
   FolderStore(std::string folder, std::int64_t limit_bytes);
-  /// $XDG_CACHE_HOME/kvreplay, or else $HOME/.cache/kvreplay.
+  /// $XDG_CACHE_HOME/kvreplay or, where that is not set, $HOME/.cache/kvreplay.
   [[nodiscard]] static std::string default_folder();
 
   [[nodiscard]] const std::string& folder() const { return folder_; }
@@ -45,8 +45,8 @@ class FolderStore final : public StageStore {
     std::int64_t bytes = 0;
   };
   [[nodiscard]] std::map<std::string, Use> use_by_kind() const;
-  /// Removes the least recently used entries until at most `limit_bytes` are left, and what writers
-  /// that were killed left behind. Returns what was removed.
+  /// Removes the least recently used entries until at most `limit_bytes` are left, and whatever
+  /// killed writers left behind. Returns what was removed.
   Use prune(std::int64_t limit_bytes);
 
  private:
@@ -66,7 +66,7 @@ class FolderStore final : public StageStore {
   std::int64_t limit_bytes_;
   mutable std::mutex mutex_;
   std::string problem_;
-  std::int64_t known_bytes_ = -1;  ///< in the folder, as far as this process knows; -1 = not yet
+  std::int64_t known_bytes_ = -1;  ///< in the folder, as far as this process knows; -1 = unknown
 };
 
 }  // namespace kvreplay

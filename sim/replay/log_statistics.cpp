@@ -62,7 +62,7 @@ std::vector<LogStatistics::Field> fields_of(const Row& row) {
   return fields;
 }
 
-/// Groups' own statistics; the keys' variance where there is a trace.
+/// Adds the statistics of groups, including the variance of their keys where there is a trace.
 void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* trace, Row& row) {
   std::optional<TraceLayer> data;
   if (trace != nullptr) {
@@ -87,7 +87,7 @@ void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* 
   }
 }
 
-/// The lengths of the reads without a cache, whatever the system's own layout.
+/// Adds the lengths of the reads without a cache, whatever the system's own layout.
 void add_reads(const AccessLog& log, std::vector<Row>& rows) {
   for (std::size_t i = 0; i < kLayouts.size(); ++i) {
     PlaceSpec spec{PartConfig<Cache>::by_name("none"), PartConfig<Layout>::by_name(kLayouts[i])};

@@ -10,12 +10,12 @@
 
 namespace kvreplay {
 
-/// How groups are spread, updated, selected again and read, in one layer of one access log or in
-/// all of its layers that select (the footer of `kvreplay statistics` defines the names).
+/// How groups are spread, updated, selected again and read, in one layer of an access log or over
+/// all of its layers that select. The footer of `kvreplay statistics` defines the names.
 struct LogStatistics {
   struct Field {
     std::string name;
-    Mean mean;  ///< of nothing where count is 0
+    Mean mean;  ///< undefined where count is 0
     int decimals = 0;
   };
   std::string system;
@@ -23,18 +23,18 @@ struct LogStatistics {
   std::vector<Field> fields;
 };
 
-/// One for each layer that selects, or (not `by_layer`) one for all of them. `trace`: the one that
-/// was replayed, or null: then there is no variance of keys.
+/// One result per layer that selects or, unless `by_layer`, one for all of them. `trace`: the
+/// replayed trace, or null, which leaves out the variance of keys.
 [[nodiscard]] std::vector<LogStatistics> log_statistics(const AccessLog& log,
                                                         const TraceReader* trace, bool by_layer);
 
-/// The logs that a path names: itself, or those of a folder of results. UserError where it has
-/// none.
+/// The access logs at a path: the file itself, or those of a folder of results. Throws UserError
+/// where there are none.
 [[nodiscard]] std::vector<std::string> access_logs_at(const std::string& path);
 
-/// To be read; "-" for a mean of nothing. At least one row.
+/// For people, with "-" for an undefined mean. `rows` must not be empty.
 [[nodiscard]] std::string statistics_table(std::span<const LogStatistics> rows);
-/// The same as JSON; null for a mean of nothing.
+/// The same as JSON, with null for an undefined mean.
 [[nodiscard]] std::string statistics_json(std::span<const LogStatistics> rows);
 
 }  // namespace kvreplay

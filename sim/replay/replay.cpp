@@ -22,7 +22,7 @@
 namespace kvreplay {
 namespace {
 
-/// UserError that names the members which list more than one thing.
+/// A UserError that names the members with several values.
 void check_one_cell(const Experiment& experiment) {
   std::set<std::int64_t> batches;
   for (const Cell& cell : experiment.cells) batches.insert(cell.batch);
@@ -32,14 +32,14 @@ void check_one_cell(const Experiment& experiment) {
       {"device", experiment.devices.size()}, {"batch", batches.size()}};
   for (const auto& [name, count] : members) {
     if (count == 1) continue;
-    throw UserError(
-        {experiment.name, name}, "has " + std::to_string(count) + " of them",
-        std::string("one: a schedule is of one cell; choose it by --set ") + name + "=NAME");
+    throw UserError({experiment.name, name}, "has " + std::to_string(count) + " of them",
+                    std::string("one, because a schedule is of one cell; choose it by --set ") +
+                        name + "=NAME");
   }
   if (experiment.cells.size() > 1) {
     throw UserError({experiment.name, ""},
                     "has " + std::to_string(experiment.cells.size()) + " cells",
-                    "one: a schedule is of one cell; give each setting one value");
+                    "one, because a schedule is of one cell; give each setting one value");
   }
 }
 
@@ -174,7 +174,7 @@ ReplayResult Replay::run() {
                  .schedule = options.schedule,
                  .on_timing = say_cells})
       .run();
-  work.estimate.remember();
+  work.estimate.store_rates();
   progress.reset();
   return work.rows.all();
 }

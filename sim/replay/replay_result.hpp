@@ -14,7 +14,8 @@
 
 namespace kvreplay {
 
-/// Of the experiment's swept keys: name and value; none where the key reaches nothing in the row.
+/// Names and values of the experiment's swept keys; no value where the key reaches nothing in the
+/// row.
 using RowSettings = std::vector<std::pair<std::string, std::optional<Value>>>;
 
 /// One recorded layer of one system: a row of quality.csv.
@@ -24,7 +25,7 @@ struct LayerQuality {
   std::string system;
   RowSettings settings;  ///< those that stage 1 may depend on
   std::int64_t layer = 0;
-  bool dense = false;
+  bool full_attention = false;
   QualityMeans means;
 };
 
@@ -46,7 +47,7 @@ struct CellResult {
 };
 
 struct TraceHash {
-  std::string trace;   ///< as the rows name it
+  std::string trace;   ///< name in the rows
   std::string sha256;  ///< of the file
   bool synthetic = false;
 };
@@ -58,8 +59,8 @@ struct ReplayResult {
 
   std::vector<CellTimeline> timelines;  ///< of the first cells: ReplayOptions::timeline_steps
 
-  // Where they belong in the whole experiment: cells[i] is the cell with number cell_numbers[i],
-  // and layers[i] belongs to the block of rows that the cell layer_blocks[i] is the first to need.
+  // Places in the whole experiment: cells[i] is the cell with number cell_numbers[i], and layers[i]
+  // belongs to the block of rows that the cell layer_blocks[i] needs first.
   std::vector<std::size_t> cell_numbers;
   std::vector<std::size_t> layer_blocks;
 };

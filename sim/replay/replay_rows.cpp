@@ -17,7 +17,7 @@ std::string shape_text(std::int64_t layers, std::int64_t query_heads, std::int64
          std::to_string(kv_heads) + "x" + std::to_string(head_dim);
 }
 
-/// "none", or how the recorded shape stands for the model's: layers query heads/KV heads x size,
+/// "none", or how the recorded shape stands for the model's: layers, query heads/KV heads x size,
 /// and the length of the sequence where it differs.
 std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   const std::int64_t recorded = std::ssize(trace.recorded_layers);
@@ -29,7 +29,7 @@ std::string projection_text(const TraceInfo& trace, const ModelSpec& model) {
   return text;
 }
 
-/// One line that tells a cell from the others.
+/// One line that tells a cell from all others.
 std::string cell_text(const CellResult& cell) {
   std::string text = cell.system + " on " + cell.device + ", " + cell.model + ", " + cell.platform +
                      ", batch " + std::to_string(cell.batch) + ", " + cell.trace;
@@ -40,8 +40,8 @@ std::string cell_text(const CellResult& cell) {
   return text;
 }
 
-/// Whether stage 1 may depend on a swept key: "system.[NAME.]MEMBER.PARAMETER" when it reads the
-/// member.
+/// Whether stage 1 may depend on a swept key: for "system.[NAME.]MEMBER.PARAMETER", whether it
+/// reads the member.
 bool concerns_decide(const std::string& key) {
   if (key == "case" || key == "experiment.seed" || key == "experiment.steps") return true;
   if (!key.starts_with("system.")) return false;
@@ -64,8 +64,8 @@ RowSettings decide_settings(const Experiment& experiment, const Cell& cell) {
   return settings;
 }
 
-/// For each cell the first that has the same trace, system and settings of stage 1: rows of
-/// quality.csv belong to that one.
+/// For each cell, the first one with the same trace, system and stage-1 settings, to which the rows
+/// of quality.csv belong.
 std::vector<std::size_t> blocks_of(const Experiment& experiment) {
   std::vector<std::size_t> blocks;
   std::map<std::string, std::size_t> first;
@@ -135,7 +135,7 @@ ReplayResult ReplayRows::all() const {
     for (const LayerMeans& layer : outputs_.decisions[graph_.decision_of(number)].means) {
       result.layers.push_back({traces_[cell.trace].name, traces_[cell.trace].reader.synthetic(),
                                experiment_.systems[cell.system].name, settings, layer.layer,
-                               layer.dense, layer.means});
+                               layer.full_attention, layer.means});
       result.layer_blocks.push_back(block);
     }
   }

@@ -14,13 +14,13 @@ namespace kvreplay {
 /// The rows of a replay, from its experiment and its outputs.
 class ReplayRows {
  public:
-  /// All of them outlive this object.
+  /// All arguments must outlive this object.
   ReplayRows(const Experiment& experiment, std::span<const ReplayTrace> traces,
              const StageGraph& graph, const StageOutputs& outputs);
 
-  /// Of a cell whose timing and means are known.
+  /// The row of a cell whose timing and means are known.
   [[nodiscard]] CellResult cell(std::size_t number) const;
-  /// When the outputs of the whole shard are known.
+  /// The result, once the outputs of the whole shard are known.
   [[nodiscard]] ReplayResult all() const;
 
  private:

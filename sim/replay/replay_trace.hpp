@@ -6,9 +6,9 @@
 
 namespace kvreplay {
 
-/// A trace of the experiment, open for the time of a replay.
+/// A trace of the experiment, open during a replay.
 struct ReplayTrace {
-  std::string name;  ///< as results name it
+  std::string name;  ///< name in results
   TraceReader reader;
   std::string sha256;  ///< of the file
 };

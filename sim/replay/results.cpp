@@ -26,7 +26,7 @@ using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-/// NaN, an empty field, where there is nothing to divide by.
+/// NaN, which gives an empty field, where the denominator is 0.
 double ratio(double numerator, double denominator) {
   return denominator == 0 ? kNone : numerator / denominator;
 }
@@ -50,7 +50,7 @@ double latency_percentile(const CellResult& cell, double share) {
   return static_cast<double>(percentile(latencies, share));
 }
 
-/// Nanojoules over the timed steps and the batch, as millijoules a token.
+/// Converts nanojoules over the timed steps and the batch to millijoules per token.
 double mj_per_token(const CellResult& cell, double nanojoules) {
   return ratio(nanojoules / 1e6,
                static_cast<double>(std::ssize(cell.timing.steps) * cell.timing.batch));
@@ -67,24 +67,24 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"trace", "the recording that was replayed", [](const Cell& c) { return c.trace; }, 0},
       {"synthetic", "1: the trace was generated, not recorded from a model",
        [=](const Cell& c) { return count(c.synthetic ? 1 : 0); }},
-      {"model", "whose shape and compute the plan was made for",
+      {"model", "the model whose shape and compute the plan was made for",
        [](const Cell& c) { return c.model; }, 0},
       {"platform", "the SoC", [](const Cell& c) { return c.platform; }, 0},
       {"batch", "sequences decoded together", [=](const Cell& c) { return count(c.batch); }, 0},
-      {"projection", "recorded shape -> the model's, where they differ",
+      {"projection", "recorded shape -> the model's shape, where they differ",
        [](const Cell& c) { return c.projection; }, 0},
       {"device", "the flash device", [](const Cell& c) { return c.device; }, 0},
       {"system", "the composition of parts", [](const Cell& c) { return c.system; }, 0},
       {"steps", "decode steps timed",
        [=](const Cell& c) { return count(std::ssize(c.timing.steps)); }, 0},
-      {"tokens_per_s", "decoded tokens of the whole batch a second",
+      {"tokens_per_s", "decoded tokens per second, over the whole batch",
        [](const Cell& c) {
          return static_cast<double>(c.batch) * 1e9 / step_mean(c, &StepTiming::latency_ns);
        },
        2},
-      {"latency_ms", "mean time of a step: compute + exposed I/O",
+      {"latency_ms", "mean time per step: compute + exposed I/O",
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::latency_ns)); }, 1},
-      {"latency_p99_ms", "99th percentile of the time of a step",
+      {"latency_p99_ms", "99th percentile of the time per step",
        [](const Cell& c) { return milliseconds(latency_percentile(c, 0.99)); }},
       {"compute_ms", "mean time per step that the processor computes",
        [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::compute_ns)); }, 1},
@@ -95,30 +95,30 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"read_bytes_per_step", "bytes per step that cross the link to the host",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
       {"least_read_bytes_per_step",
-       "bytes of entries that the oracle of best_hit_rate leaves to read",
+       "bytes of entries per step that the oracle of best_hit_rate misses",
        [](const Cell& c) {
          return static_cast<double>(c.timing.min_read_bytes) /
                 static_cast<double>(c.timing.steps.size());
        }},
-      {"read_requests_per_step", "read commands a step",
+      {"read_requests_per_step", "read commands per step",
        [](const Cell& c) { return step_mean(c, &StepTiming::read_requests); }},
-      {"mean_read_bytes", "bytes of a read command",
+      {"mean_read_bytes", "bytes per read command",
        [](const Cell& c) {
          return ratio(step_mean(c, &StepTiming::read_bytes),
                       step_mean(c, &StepTiming::read_requests));
        }},
       {"written_bytes_per_step", "bytes per step that cross the link to the device",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_bytes); }},
-      {"write_requests_per_step", "write commands a step",
+      {"write_requests_per_step", "write commands per step",
        [](const Cell& c) { return step_mean(c, &StepTiming::write_requests); }},
       {"moved_bytes_per_step", "bytes per step that the layout reads only to write them elsewhere",
        [](const Cell& c) {
          return static_cast<double>(c.timing.moved_bytes) /
                 static_cast<double>(c.timing.steps.size());
        }},
-      {"flash_region_bytes", "flash that the layouts take",
+      {"flash_region_bytes", "bytes of flash that the layouts take",
        [=](const Cell& c) { return count(c.timing.region_bytes); }},
-      {"flash_live_bytes", "of it, entries of groups when the recording ends",
+      {"flash_live_bytes", "of these, bytes of entries in groups when the recording ends",
        [=](const Cell& c) { return count(c.timing.live_bytes); }},
       {"nand_read_bytes_per_step", "bytes per step sensed in flash for the host",
        [](const Cell& c) {
@@ -159,22 +159,22 @@ std::vector<Column<CellResult>> make_result_columns() {
                       static_cast<double>(c.timing.requested_bytes));
        },
        3},
-      {"best_hit_rate", "the same of an oracle with the cache's capacity",
+      {"best_hit_rate", "hit_rate of an oracle with the cache's capacity",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.best_hit_bytes),
                       static_cast<double>(c.timing.requested_bytes));
        }},
       {"dram_kv_bytes", "DRAM for key-value management, all uses but the weights",
        [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
-      {"dram_cache_bytes", "of it, groups held in memory",
+      {"dram_cache_bytes", "of these, groups held in memory",
        [=](const Cell& c) { return count(c.timing.dram.cache_bytes); }},
-      {"dram_dense_bytes", "of it, layers that use full attention",
+      {"dram_dense_bytes", "of these, layers with full attention",
        [=](const Cell& c) { return count(c.timing.dram.full_attention_bytes); }},
-      {"dram_index_bytes", "of it, representatives of groups",
+      {"dram_index_bytes", "of these, representatives of groups",
        [=](const Cell& c) { return count(c.timing.dram.index_bytes); }},
-      {"dram_buffered_bytes", "of it, entries outside groups: sinks, window, unfinished groups",
+      {"dram_buffered_bytes", "of these, entries outside groups: sinks, window, unfinished groups",
        [=](const Cell& c) { return count(c.timing.dram.buffered_bytes); }},
-      {"dram_landing_bytes", "of it, buffers that reads land in",
+      {"dram_landing_bytes", "of these, read buffers",
        [=](const Cell& c) { return count(c.timing.dram.read_buffer_bytes); }},
       {"dram_weights_bytes", "DRAM for the model's weights",
        [=](const Cell& c) { return count(c.timing.dram.weights_bytes); }},
@@ -187,25 +187,26 @@ std::vector<Column<CellResult>> make_result_columns() {
          return ratio(static_cast<double>(c.timing.dram.kv_bytes() + c.timing.dram.weights_bytes),
                       static_cast<double>(c.platform_dram_bytes));
        }},
-      {"energy_mj_per_token", "energy of a token: processor, DRAM and flash",
+      {"energy_mj_per_token", "energy per token: processor, DRAM and flash",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0},
-      {"compute_energy_mj_per_token", "of the processor, computing and waiting",
+      {"compute_energy_mj_per_token", "energy per token of the processor, computing and waiting",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.compute_nj); }},
-      {"dram_energy_mj_per_token", "of the DRAM: bits moved, and standby",
+      {"dram_energy_mj_per_token", "energy per token of the DRAM: bits moved, and standby",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.dram_nj); }},
-      {"flash_energy_mj_per_token", "of the flash device: pages, bits moved, and idle power",
+      {"flash_energy_mj_per_token",
+       "energy per token of the flash device: pages, bits moved, idle power",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.flash_nj); }},
       {"recall", "share of the true top tokens that are attended to",
        [](const Cell& c) { return c.quality.recall; }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",
        [](const Cell& c) { return c.quality.attention_mass; }, 3},
-      {"best_attention_mass", "the same of as many tokens chosen by the true logits",
+      {"best_attention_mass", "attention_mass of as many tokens chosen by the true logits",
        [](const Cell& c) { return c.quality.best_attention_mass; }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Cell& c) { return c.quality.output_error; }, 4},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
        [](const Cell& c) { return c.quality.attended_tokens; }, 0},
-      {"layer_attended_tokens", "tokens that a query head attends to, mean of the model's layers",
+      {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
        [](const Cell& c) { return c.timing.attended_tokens; }},
       {"stored_bits", "bits per element of stored keys and values, in layers that select",
        [](const Cell& c) { return c.timing.stored_bits; }},
@@ -223,12 +224,12 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
       {"system", "the composition of parts", [](const Row& r) { return r.system; }},
       {"layer", "the recorded model's layer", [](const Row& r) { return r.layer; }},
       {"dense", "1: full attention, in memory",
-       [](const Row& r) { return CellValue{std::int64_t{r.dense}}; }},
+       [](const Row& r) { return CellValue{std::int64_t{r.full_attention}}; }},
       {"recall", "share of the true top tokens that are attended to",
        [](const Row& r) { return r.means.recall; }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",
        [](const Row& r) { return r.means.attention_mass; }},
-      {"best_attention_mass", "the same of as many tokens chosen by the true logits",
+      {"best_attention_mass", "attention_mass of as many tokens chosen by the true logits",
        [](const Row& r) { return r.means.best_attention_mass; }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Row& r) { return r.means.output_error; }},
@@ -246,7 +247,7 @@ std::string exact_text(const CellValue& value) {
   return shortest_text(number);
 }
 
-/// For the eye: a fixed number of decimals; "-" for NaN.
+/// For people: a fixed number of decimals, or "-" for NaN.
 std::string rounded_text(const CellValue& value, int decimals) {
   const auto* number = std::get_if<double>(&value);
   if (number == nullptr) return exact_text(value);
@@ -274,7 +275,7 @@ CellValue setting_value(const std::optional<Value>& value) {
 template <typename Row>
 ResultTable table_of(std::span<const Column<Row>> columns, std::span<const Row> rows) {
   ResultTable table;
-  // A swept key has no place of its own among the columns: it goes with the system.
+  // A swept key has no fixed place among the columns: it follows the system.
   for (const Column<Row>& column : columns) {
     table.columns.push_back({column.name, column.table_decimals});
     if (column.name != "system" || rows.empty()) continue;

@@ -36,11 +36,11 @@ struct ResultTable {
   std::vector<std::vector<CellValue>> rows;
 };
 
-/// The columns, with one for each swept key after `system`.
+/// The columns, with one per swept key after `system`.
 [[nodiscard]] ResultTable result_rows(std::span<const CellResult> cells);
 [[nodiscard]] ResultTable quality_rows(std::span<const LayerQuality> layers);
 
-/// Columns that are the same in every row stand above the table, the others in it.
+/// Columns with the same value in every row stand above the table, the others in it.
 [[nodiscard]] std::string table_text(const ResultTable& table);
 [[nodiscard]] std::string csv_text(const ResultTable& table);
 [[nodiscard]] std::string json_text(const ResultTable& table);
@@ -52,19 +52,19 @@ struct ResultTable {
 /// How the results were made: resolved configuration, seed, versions, content hashes, host.
 [[nodiscard]] std::string manifest_json(const Experiment& experiment, const ReplayResult& result);
 
-/// results.csv, results.json, quality.csv, table.txt and manifest.json in `folder`, which is made
-/// where it is missing. Each file appears whole; the manifest is the last.
+/// Writes results.csv, results.json, quality.csv, table.txt and manifest.json to `folder`, which is
+/// created where it is missing. Each file appears whole, and the manifest comes last.
 void write_results(const std::string& folder, const ResultTable& cells, const ResultTable& layers,
                    const std::string& manifest);
 void write_results(const std::string& folder, const Experiment& experiment,
                    const ReplayResult& result);
 
-/// What merge_shards needs of a shard, in `folder` beside its results: rows with their places in
-/// the whole.
+/// Writes what merge_shards needs of a shard to `folder`, beside its results: rows with their
+/// places in the whole.
 void write_shard(const std::string& folder, const Experiment& experiment,
                  const ReplayResult& result, const Shard& shard);
-/// Writes to `folder` what one run of the whole experiment writes, and returns its cells. UserError
-/// when the shards are of different runs, or do not make up the whole.
+/// Writes to `folder` what one run of the whole experiment would write, and returns its cells.
+/// Throws UserError when the shards are of different runs, or do not make up the whole.
 ResultTable merge_shards(std::span<const std::string> shards, const std::string& folder);
 
 }  // namespace kvreplay

@@ -4,7 +4,7 @@
 
 namespace kvreplay {
 
-/// Part `index` (from 1) of `count` of an experiment's cells: those that share stage 1 or 2 stay
+/// Part `index` (from 1) of `count` of an experiment's cells. Cells that share stage 1 or 2 stay
 /// together as far as parts of equal size allow.
 struct Shard {
   std::size_t index = 1;

@@ -22,7 +22,7 @@ constexpr const char* kWrittenBy = "a file of `kvreplay sweep --shard`";
 constexpr const char* kResultFiles[] = {"results.csv", "results.json", "quality.csv", "table.txt",
                                         "manifest.json"};
 
-/// UserError unless shard.json and the results beside it are as write_shard() left them.
+/// Throws UserError unless shard.json and the results beside it are as write_shard() left them.
 void check_sums(json document, const std::string& folder, const std::string& file) {
   const std::string sum = document.at("sha256");
   document.erase("sha256");
@@ -52,7 +52,7 @@ json to_json(const ResultTable& table, const std::vector<std::size_t>& places) {
   return {{"columns", std::move(heads)}, {"rows", std::move(rows)}};
 }
 
-/// A real keeps its point in JSON, and NaN becomes null, so that a value's type comes back.
+/// In JSON, a real keeps its point and NaN becomes null, so that reading restores a value's type.
 CellValue value_from(const json& value) {
   if (value.is_null()) return std::nan("");
   if (value.is_number_integer()) return value.get<std::int64_t>();
@@ -60,7 +60,7 @@ CellValue value_from(const json& value) {
   return value.get<std::string>();
 }
 
-/// One of a shard's tables, with each row's place in the whole.
+/// One of a shard's tables, with the place of each row in the whole.
 struct PlacedTable {
   std::vector<ResultTable::Head> columns;
   std::multimap<std::size_t, std::vector<CellValue>> rows;
@@ -115,14 +115,14 @@ ShardFile read_shard(const std::string& folder) {
   }
 }
 
-/// That they are the shards of one run, each once, and all of them.
+/// Checks that these are all shards of one run, each once.
 void check(const std::vector<ShardFile>& shards) {
   const ShardFile& first = shards.front();
   std::map<std::size_t, std::string> folder_of;
   for (const ShardFile& shard : shards) {
     if (shard.config_sha256 != first.config_sha256 || shard.count != first.count ||
         shard.cells_of_all != first.cells_of_all) {
-      throw UserError({shard.folder, ""}, "is not of the run that " + first.folder + " is of",
+      throw UserError({shard.folder, ""}, "is of another run than " + first.folder + "",
                       "shards of one experiment, of equal settings, traces and program");
     }
     const auto [there, is_new] = folder_of.emplace(shard.index, shard.folder);
@@ -141,7 +141,7 @@ void check(const std::vector<ShardFile>& shards) {
   }
 }
 
-/// Every place once, from the first shard that has it. Rows of one place keep their order.
+/// Takes every place once, from the first shard that has it. Rows of one place keep their order.
 ResultTable merged(const std::vector<ShardFile>& shards, PlacedTable ShardFile::*member) {
   std::map<std::size_t, const ShardFile*> source;
   ResultTable table;
@@ -169,7 +169,7 @@ void write_shard(const std::string& folder, const Experiment& experiment,
                 {"cells_of_all", experiment.cells.size()},
                 {"cells", to_json(result_rows(result.cells), result.cell_numbers)},
                 {"layers", to_json(quality_rows(result.layers), result.layer_blocks)}};
-  // What must be equal in all shards. The host may differ.
+  // What must be equal in all shards; the host may differ.
   for (const char* name : {"config_sha256", "traces", "kvreplay_version", "sources_sha256"}) {
     document["run"][name] = manifest.at(name);
   }

@@ -14,7 +14,7 @@
 
 namespace kvreplay {
 
-/// What the computation of every stage uses. All of it outlives who has it.
+/// What the computation of every stage uses. All of it outlives its users.
 struct StageContext {
   const Experiment& experiment;
   std::span<const ReplayTrace> traces;
@@ -25,7 +25,8 @@ struct StageContext {
   bool check = false;            ///< ReplayOptions::check
   Progress* progress = nullptr;  ///< null = show nothing
 
-  /// Shows what comes next, and how many nanoseconds each Progress::advance() stands for.
+  /// Names the next piece of work for display, and the nanoseconds that each Progress::advance()
+  /// stands for.
   void begin_stage(const std::string& stage, std::size_t trace, double ns_per_advance) const {
     if (progress != nullptr) {
       progress->begin_stage(stage + " " + traces[trace].name, ns_per_advance);

@@ -14,7 +14,7 @@
 namespace kvreplay {
 namespace {
 
-/// Of ClusterKV on a server core (thousand.json), by the units of the functions below.
+/// Nanoseconds per unit (see the functions below) for ClusterKV on a server core (thousand.json).
 constexpr std::array<double, kStageCount> kServerRates{0.3, 500, 10000};
 
 /// Recorded layer x step x token x query head x element.
@@ -95,14 +95,14 @@ std::array<StageCost, kStageCount> StageEstimate::costs(const StageOutputs& outp
   return costs;
 }
 
-void StageEstimate::measured(Stage stage, double units, double thread_ns) {
+void StageEstimate::add_measurement(Stage stage, double units, double thread_ns) {
   if (units == 0) return;
   Meter& meter = meters_[index_of(stage)];
   meter.units += units;
   meter.thread_ns += thread_ns;
 }
 
-void StageEstimate::remember() {
+void StageEstimate::store_rates() {
   for (std::size_t i = 0; i < kStageCount; ++i) {
     if (meters_[i].units > 0) rates_[i] = meters_[i].thread_ns / meters_[i].units;
   }

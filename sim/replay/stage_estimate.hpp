@@ -18,37 +18,39 @@ struct ReplayTrace;
 
 /// What a replay will compute of one stage.
 struct StageCost {
-  std::int64_t outputs = 0;  ///< different ones that the cells need
+  std::int64_t outputs = 0;  ///< distinct outputs that the cells need
   std::int64_t stored = 0;   ///< already stored, or needed only by finished cells
-  double seconds = 0;        ///< for the others: an estimate
+  double seconds = 0;        ///< estimate for the other outputs
 };
 
-/// How much work an output takes, and how long: by a rate of each stage, which is measured as the
-/// replay goes.
+/// Estimates the work of each output and its time, by one rate per stage, which is measured during
+/// the replay.
 class StageEstimate {
  public:
-  /// The graph and the store outlive this object. The rates are those that the store's last replay
-  /// took, or else those of a server core.
+  /// The graph and the store must outlive this object. The rates are those of the store's last
+  /// replay, or else those of a server core.
   StageEstimate(const Experiment& experiment, std::span<const ReplayTrace> traces,
                 const StageGraph& graph, StageStore& store);
 
-  [[nodiscard]] bool rates_measured() const { return rates_measured_; }  ///< they are the store's
-  /// Of a stage's output, by its number in the graph: units of work.
+  [[nodiscard]] bool rates_measured() const {
+    return rates_measured_;
+  }  ///< the rates are the store's
+  /// Units of work of a stage's output, by its number in the graph.
   [[nodiscard]] double units(Stage stage, std::size_t output) const {
     return units_[index_of(stage)][output];
   }
-  /// Of one thread.
+  /// Nanoseconds of one thread.
   [[nodiscard]] double nanoseconds(Stage stage, double units) const {
     return rates_[index_of(stage)] * units;
   }
-  /// By stage, on so many threads that nothing else slows down.
+  /// Costs by stage, on `threads` threads that nothing else slows down.
   [[nodiscard]] std::array<StageCost, kStageCount> costs(const StageOutputs& outputs,
                                                          int threads) const;
 
-  /// Work done, and what it took.
-  void measured(Stage stage, double units, double thread_ns);
-  /// Gives the store the rates that were measured.
-  void remember();
+  /// Records finished work and its time.
+  void add_measurement(Stage stage, double units, double thread_ns);
+  /// Stores the measured rates.
+  void store_rates();
 
  private:
   struct Meter {

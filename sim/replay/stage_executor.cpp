@@ -23,8 +23,8 @@ void StageExecutor::run() {
   for (const std::vector<std::size_t>& chunk : chunks()) run_chunk(chunk);
 }
 
-/// Decisions that are made together: they are of one LockstepGroup, and their logs fit into half of
-/// the memory. The other half is for plans, and for the vectors of the layers under way.
+/// Decisions that are made together. They are of one LockstepGroup, and their logs fit into half of
+/// the memory. The other half is for plans, and for the vectors of the current layers.
 std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   const std::vector<DecisionNode>& decisions = context_.graph.decisions();
   std::vector<std::size_t> order;
@@ -39,7 +39,7 @@ std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   std::vector<std::vector<std::size_t>> chunks;
   std::int64_t bytes = 0;
   for (const std::size_t i : order) {
-    const std::int64_t own = logs_.most_bytes(i);
+    const std::int64_t own = logs_.max_bytes(i);
     const bool joins = !chunks.empty() &&
                        decisions[chunks.back().front()].group() == decisions[i].group() &&
                        bytes + own <= options_.memory_bytes / 2;
@@ -73,7 +73,7 @@ void StageExecutor::run_chunk(const std::vector<std::size_t>& chunk) {
 void StageExecutor::write_logs(std::size_t decision) {
   const DecisionNode& node = context_.graph.decisions()[decision];
   for (const std::string& system : node.systems) {
-    // Decisions of one system that differ in their settings are numbered.
+    // Decisions of one system that differ in their settings get numbers.
     const int number = ++logs_written_[{node.trace, system}];
     std::string name = context_.traces[node.trace].name + ".";
     name += system;
@@ -85,7 +85,7 @@ void StageExecutor::write_logs(std::size_t decision) {
   }
 }
 
-/// Plans in windows that fit into memory: all of a window are placed, then timed.
+/// Makes plans in windows that fit into memory: all plans of a window are placed, then timed.
 void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
   std::vector<std::size_t> waiting;
   for (const std::size_t i : chunk) {
@@ -97,11 +97,11 @@ void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
   std::size_t window = threads;  // until the size of a plan is known
   for (std::size_t begin = 0; begin < waiting.size();) {
     const std::size_t end = std::min(begin + window, waiting.size());
-    const std::int64_t largest = run_window(std::span(waiting).subspan(begin, end - begin));
-    largest_plan_bytes_ = std::max(largest_plan_bytes_, largest);
+    const std::int64_t max_bytes = run_window(std::span(waiting).subspan(begin, end - begin));
+    max_plan_bytes_ = std::max(max_plan_bytes_, max_bytes);
     window = std::clamp<std::size_t>(
         static_cast<std::size_t>(options_.memory_bytes / 4 /
-                                 std::max<std::int64_t>(largest_plan_bytes_, 1)),
+                                 std::max<std::int64_t>(max_plan_bytes_, 1)),
         1, 64 * threads);
     begin = end;
   }
@@ -111,9 +111,9 @@ void StageExecutor::run_plans(const std::vector<std::size_t>& chunk) {
 std::int64_t StageExecutor::run_window(std::span<const std::size_t> placements) {
   const std::vector<IoPlan> plans = place_all(placements);
   time_all(placements, plans);
-  std::int64_t largest = 0;
-  for (const IoPlan& plan : plans) largest = std::max(largest, memory_bytes(plan));
-  return largest;
+  std::int64_t max_bytes = 0;
+  for (const IoPlan& plan : plans) max_bytes = std::max(max_bytes, memory_bytes(plan));
+  return max_bytes;
 }
 
 std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placements) {
@@ -133,11 +133,11 @@ std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placem
     plans[at] = plan_of(placements[at], units[at]);
     context_.advance();
   });
-  measured(Stage::kPlace, units, watch);
+  add_measurement(Stage::kPlace, units, watch);
   return plans;
 }
 
-/// `units` receives the work of placing: none, where the store has the plan.
+/// `units` receives the work of placing, 0 where the store has the plan.
 IoPlan StageExecutor::plan_of(std::size_t placement, double& units) {
   const PlacementNode& node = context_.graph.placements()[placement];
   if (!outputs_.placements[placement].must_compute) {
@@ -182,7 +182,7 @@ void StageExecutor::time_all(std::span<const std::size_t> placements,
     context_.advance();
     if (options_.on_timing) options_.on_timing(items[at].timing);
   });
-  measured(Stage::kTime, units, watch);
+  add_measurement(Stage::kTime, units, watch);
 }
 
 void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
@@ -199,11 +199,11 @@ void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
   context_.store.put(kind::kTiming, node.key, to_bytes(*output.value));
 }
 
-void StageExecutor::measured(Stage stage, const std::vector<double>& units,
-                             const Stopwatch& watch) const {
+void StageExecutor::add_measurement(Stage stage, const std::vector<double>& units,
+                                    const Stopwatch& watch) const {
   double done = 0;
   for (const double of_one : units) done += of_one;
-  context_.estimate.measured(stage, done, watch.nanoseconds() * context_.threads);
+  context_.estimate.add_measurement(stage, done, watch.nanoseconds() * context_.threads);
 }
 
 }  // namespace kvreplay

@@ -19,19 +19,19 @@ namespace kvreplay {
 class Schedule;
 
 struct ExecutorOptions {
-  std::int64_t memory_bytes = 0;  ///< what logs and plans may take at once
+  std::int64_t memory_bytes = 0;  ///< limit for logs and plans together
   std::string access_log_folder;  ///< as ReplayOptions has it
   bool record_tokens = false;
-  Schedule* schedule = nullptr;  ///< receives what the timed steps do; of one timing
-  /// Told of each timing, by its number in the graph, as soon as it is known. From any thread.
+  Schedule* schedule = nullptr;  ///< receives what the timed steps of the single timing do
+  /// Called with the graph's number of each timing as soon as it is known, from any thread.
   std::function<void(std::size_t timing)> on_timing;
 };
 
-/// Computes the outputs of a graph's shard that are not known, within a bound of memory, and stores
-/// each as soon as it is known.
+/// Computes the unknown outputs of a graph's shard within a memory limit, and stores each as soon
+/// as it is known.
 class StageExecutor {
  public:
-  /// `outputs` receives what is computed. It and the context outlive this object.
+  /// `outputs` receives what is computed. It and the context must outlive this object.
   StageExecutor(const StageContext& context, StageOutputs& outputs, ExecutorOptions options);
   void run();
 
@@ -45,14 +45,14 @@ class StageExecutor {
   void time_all(std::span<const std::size_t> placements, std::span<const IoPlan> plans);
   [[nodiscard]] IoPlan plan_of(std::size_t placement, double& units);
   void time(const IoPlan& plan, std::size_t timing);
-  void measured(Stage stage, const std::vector<double>& units, const Stopwatch& watch) const;
+  void add_measurement(Stage stage, const std::vector<double>& units, const Stopwatch& watch) const;
 
   const StageContext& context_;
   StageOutputs& outputs_;
   const ExecutorOptions options_;
   DecidedLogs logs_;
   std::map<std::pair<std::size_t, std::string>, int> logs_written_;  ///< by trace and system
-  std::int64_t largest_plan_bytes_ = 0;
+  std::int64_t max_plan_bytes_ = 0;
 };
 
 }  // namespace kvreplay

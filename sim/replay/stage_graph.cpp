@@ -9,15 +9,15 @@
 namespace kvreplay {
 namespace {
 
-/// Nodes of one stage by key. Keys take long to make, so a cheap identity of what goes into one
-/// comes first: cells with the same identity have the same key.
+/// Nodes of one stage by key. Keys are slow to compute, so a cheap identity of a node's inputs is
+/// compared first: cells with equal identities have equal keys.
 template <typename Node, typename Identity>
 class NodeList {
  public:
   explicit NodeList(std::vector<Node>& nodes) : nodes_(nodes) {}
 
-  /// The number of the node; `make` gives a node that has its key, and `added` is told of a new
-  /// one.
+  /// Returns the number of the node. `make` returns a node with its key, and `added` is called with
+  /// the number of a new node.
   template <typename Make, typename Added>
   std::size_t take(const Identity& identity, Make&& make, Added&& added) {
     const auto [known, is_new_identity] = of_identity_.try_emplace(identity);

@@ -14,7 +14,7 @@
 
 namespace kvreplay {
 
-/// What the graph must know of a trace.
+/// What the graph needs to know of a trace.
 struct TraceIdentity {
   std::string sha256;
   std::int64_t decode_steps = 0;
@@ -23,9 +23,9 @@ struct TraceIdentity {
 /// Outputs of stage 1 that can be decided in lockstep share trace, seed and steps.
 using LockstepGroup = std::tuple<std::size_t, std::uint64_t, std::int64_t>;
 
-/// An output of stage 1: an access log. Several systems share it when they differ in later stages.
+/// An output of stage 1: an access log. Systems that differ only in later stages share it.
 struct DecisionNode {
-  std::size_t trace = 0;   ///< of the experiment
+  std::size_t trace = 0;   ///< number in the experiment
   std::size_t system = 0;  ///< one of those that share it
   std::uint64_t seed = 1;
   std::int64_t steps = 0;
@@ -41,7 +41,7 @@ struct DecisionNode {
 struct PlacementNode {
   std::size_t decision = 0;
   std::size_t system = 0;  ///< one of those that share it
-  std::size_t model = 0;   ///< likewise: they have one shape
+  std::size_t model = 0;   ///< likewise; their shapes are equal
   std::string key;
   std::vector<std::size_t> timings;
   bool in_shard = false;
@@ -57,13 +57,12 @@ struct TimingNode {
   bool in_shard = false;
 };
 
-/// Which output depends on which: every different output that the cells of an experiment need,
-/// once. Outputs are equal when their keys are (stage_keys.hpp). It says nothing of what has been
-/// computed.
+/// Which output depends on which. It holds every distinct output that the cells of an experiment
+/// need, once. Outputs are equal when their keys are (stage_keys.hpp). The graph does not record
+/// what has been computed.
 class StageGraph {
  public:
-  /// `traces` by trace of the experiment. Of the outputs, those that the cells of `shard` need are
-  /// in_shard.
+  /// `traces`: by trace of the experiment. The outputs that the cells of `shard` need are in_shard.
   StageGraph(const Experiment& experiment, std::span<const TraceIdentity> traces,
              bool record_tokens, const Shard& shard);
 
@@ -75,7 +74,7 @@ class StageGraph {
   [[nodiscard]] const std::vector<std::size_t>& cells() const { return cells_; }
   [[nodiscard]] bool in_shard(std::size_t cell) const;
 
-  // Of any cell of the experiment: the number of the output that it needs.
+  // For any cell of the experiment, the number of the output that it needs.
   [[nodiscard]] std::size_t timing_of(std::size_t cell) const { return timing_of_[cell]; }
   [[nodiscard]] std::size_t placement_of(std::size_t cell) const {
     return timings_[timing_of_[cell]].placement;

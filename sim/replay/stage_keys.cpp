@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Hashes of the files that a part's arguments name, relative to the config that they stand in.
+/// Hashes of the files that a part's arguments name, relative to the config that names them.
 void add_files(const Arguments& arguments, json& hashes) {
   for (const auto& [name, argument] : arguments.all()) {
     const auto* text = std::get_if<std::string>(&argument.value);

@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-/// The kinds under which a StageStore keeps what a replay knows.
+/// The kinds under which a StageStore keeps what a replay computes.
 namespace kind {
 inline constexpr const char* kLog = "decide";
 inline constexpr const char* kMeans = "quality";  ///< under the key of their log
@@ -18,14 +18,15 @@ inline constexpr const char* kTraceHash = "trace";
 inline constexpr const char* kRates = "rates";
 }  // namespace kind
 
-// The keys under which outputs of stages are kept: a hash of all that an output depends on, the
-// sources of the stage's code included. The build makes the hashes of the sources
+// The keys under which outputs of stages are kept. A key is a hash of all that the output depends
+// on, including the sources of the stage's code, whose hashes the build computes
 // (cmake/StageSources.cmake).
 extern const char* const kDecideSources;
 extern const char* const kPlaceSources;
 extern const char* const kTimeSources;
 
-/// `steps` as they are replayed, not 0. A text parameter called "file" counts by its content.
+/// `steps`: the number replayed, not 0. A text parameter called "file" counts by the file's
+/// content.
 [[nodiscard]] std::string decide_key(const std::string& trace_sha256, const DecideSpec& spec,
                                      std::uint64_t seed, std::int64_t steps, bool record_tokens);
 [[nodiscard]] std::string place_key(const std::string& decide_key, const PlaceSpec& spec,

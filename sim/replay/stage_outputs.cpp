@@ -23,7 +23,7 @@ StageOutputs::StageOutputs(const StageGraph& graph, StageStore& store,
   }
   for (std::size_t i = 0; i < timings.size(); ++i) {
     const TimingNode& node = graph.timings()[i];
-    // Schedules and timelines are of a simulation that runs.
+    // Only a simulation that runs gives schedules and timelines.
     if (!node.in_shard || requests.schedule || timings[i].timeline) continue;
     timings[i].value = stored_value(store.read(kind::kTiming, node.key), timing_from);
   }

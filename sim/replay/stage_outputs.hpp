@@ -29,19 +29,19 @@ auto stored_value(const std::optional<std::string>& bytes, From&& from)
   }
 }
 
-/// What a replay is to give beside its rows. It makes outputs be computed that are stored.
+/// What a replay must give in addition to its rows, which makes it compute stored outputs again.
 struct OutputRequests {
   bool access_logs = false;
   bool schedule = false;
-  std::int64_t timeline_steps = 0;  ///< of each of the first cells; 0 = no timelines
+  std::int64_t timeline_steps = 0;  ///< per timeline; 0 = no timelines
   std::size_t timeline_cells = 0;
 };
 
-/// What is known of the outputs of a graph: first what the store has, in the end all of the shard.
-/// Logs and plans are too large to be held here: of these it says which are stored.
+/// The known outputs of a graph: at first those in the store, at the end those of the whole shard.
+/// Logs and plans are too large to hold here: for them it only says which are stored.
 class StageOutputs {
  public:
-  /// The graph outlives this object.
+  /// The graph must outlive this object.
   StageOutputs(const StageGraph& graph, StageStore& store, const OutputRequests& requests);
 
   struct OfDecision {
@@ -53,15 +53,15 @@ class StageOutputs {
   };
   struct OfTiming {
     std::optional<Timing> value;
-    std::optional<Timeline> timeline;  ///< to fill while it is computed
+    std::optional<Timeline> timeline;  ///< to be filled while the timing is computed
   };
   std::vector<OfDecision> decisions;    ///< by number in the graph
   std::vector<OfPlacement> placements;  ///< likewise
   std::vector<OfTiming> timings;        ///< likewise
 
-  /// Whether a timing of the shard that follows the plan is not known.
+  /// Whether some timing of the shard that follows the plan is still unknown.
   [[nodiscard]] bool lacks_timings(std::size_t placement) const;
-  /// Those of the shard that are not known.
+  /// The unknown timings of the shard that follow the plan.
   [[nodiscard]] std::vector<std::size_t> missing_timings(std::size_t placement) const;
   /// How many of the shard's first cells have a timeline.
   [[nodiscard]] std::size_t shown_cells() const { return shown_cells_; }

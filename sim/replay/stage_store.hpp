@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// Keeps outputs of stages, each under its kind and the hash of all that it depends on
+/// Keeps outputs of stages, each under its kind and the hash of everything that it depends on
 /// (stage_keys.hpp). Thread-safe.
 class StageStore {
  public:
@@ -21,22 +21,22 @@ class StageStore {
   StageStore(const StageStore&) = delete;
   StageStore& operator=(const StageStore&) = delete;
 
-  /// A file whose first bytes are the output, if there is one. Counts as a use.
+  /// A file that starts with the output, if the output is stored. Counts as a use.
   [[nodiscard]] virtual std::optional<std::string> find(const std::string& kind,
                                                         const std::string& key) = 0;
-  /// The output, if it is there. Counts as a use.
+  /// The output, if it is stored. Counts as a use.
   [[nodiscard]] virtual std::optional<std::string> read(const std::string& kind,
                                                         const std::string& key) = 0;
 
   virtual void put(const std::string& kind, const std::string& key, std::string_view output) = 0;
-  /// The same; `write` makes the output's file at the path that it is given.
+  /// The same; `write` writes the output to the path that it is given.
   virtual void put_file(const std::string& kind, const std::string& key,
                         const std::function<void(const std::string& path)>& write) = 0;
-  /// Why outputs cannot be put, though they should be; "" while they can.
+  /// Why outputs cannot be stored; "" while they can.
   [[nodiscard]] virtual std::string problem() const = 0;
 
-  /// While it lives, another process's or thread's Lock on one of the keys waits. Goes with the
-  /// process, however that ends. To hold one while asking for another may wait for ever.
+  /// While a Lock lives, another process's or thread's Lock on one of its keys waits. It ends with
+  /// the process, however that ends. To request one while holding another may deadlock.
   class Lock {
    public:
     Lock() = default;

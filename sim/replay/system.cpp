@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kStream = "stream";
 
-/// What a layout or a cache asks of other members.
+/// Checks what a layout or a cache requires of other members.
 void check_needs(const ConfigNode& node, const SystemSpec& system) {
   if (system.place.layout.make({})->needs_window() &&
       system.decide.stream.integer("window_queries") == 0) {
@@ -29,7 +29,7 @@ void check_needs(const ConfigNode& node, const SystemSpec& system) {
   }
 }
 
-/// Reads cannot start before what they read is known.
+/// Checks that no reads start before the selection is known.
 void check_order(const ConfigNode& node, const SystemSpec& system) {
   const std::unique_ptr<Pipeline> pipeline = system.pipeline.make({});
   if (system.decide.selection.name() == "everything" || !pipeline->selects_ahead()) return;
@@ -39,7 +39,7 @@ void check_order(const ConfigNode& node, const SystemSpec& system) {
                         "', which selects before the layer's own query is known",
                     "stream.query = look_ahead, selection 'everything', or a serial pipeline");
   }
-  // One buffer is of the layer that attends, the others of layers ahead of it.
+  // One buffer is for the attending layer, the others for layers ahead of it.
   if (const std::int64_t ahead = pipeline->read_buffers() - 1; ahead > 1) {
     throw UserError(node.at("pipeline").place(),
                     "found '" + system.pipeline.name() + "', which selects " +

@@ -38,13 +38,13 @@ struct SystemSpec {
     PlaceSpec::for_parts(spec.place, visit);
     for_time_parts(spec, visit);
   }
-  /// Those of stage 3: its list of roles, as DecideSpec and PlaceSpec have theirs.
+  /// The parts of stage 3: its list of roles, like those of DecideSpec and PlaceSpec.
   template <typename Spec, typename Visit>
   static void for_time_parts(Spec& spec, Visit&& visit) {
     for_parts_of<Stage::kTime>(visit, spec.pipeline);
   }
 
-  /// One chosen part (or the "stream" member) as a reader wants to see it.
+  /// One chosen part (or the "stream" member) for display.
   struct Member {
     std::string role;
     std::string part;  ///< "" for "stream"

@@ -6,7 +6,8 @@
 
 namespace kvreplay {
 
-/// docs/systems/NAME.md: what a system is, what differs from its source, its parts and parameters.
+/// docs/systems/NAME.md: what a system is, how it differs from its source, its parts and
+/// parameters.
 [[nodiscard]] std::string system_page(const SystemSpec& system);
 
 /// docs/systems/README.md: every system with its page.

@@ -16,7 +16,7 @@ std::string time_text(const timespec& time) {
   return std::to_string(time.tv_sec) + "." + std::to_string(time.tv_nsec);
 }
 
-/// The file's path and what changes when it does.
+/// The file's path and the metadata that change with its content.
 std::optional<std::string> identity(const std::string& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return std::nullopt;
@@ -33,7 +33,7 @@ std::string trace_hash(const std::string& file, StageStore& store) {
   const std::string key = sha256_text(*found);
   if (std::optional<std::string> stored = store.read(kind::kTraceHash, key)) return *stored;
   std::string hash = sha256_file(file);
-  // Of a file that changes while it is read, neither identity vouches for the hash.
+  // For a file that changes while it is read, neither identity guarantees the hash.
   if (identity(file) == found) store.put(kind::kTraceHash, key, hash);
   return hash;
 }

@@ -3,7 +3,7 @@
 namespace kvreplay {
 namespace {
 
-/// A product of `batch` vectors with a weight matrix.
+/// A product of `batch` vectors and a weight matrix.
 SimTime matrix_ns(const ModelSpec& model, const PlatformSpec& platform, std::int64_t weights,
                   std::int64_t batch) {
   const double flops = 2.0 * static_cast<double>(weights) * static_cast<double>(batch);
@@ -14,7 +14,7 @@ SimTime matrix_ns(const ModelSpec& model, const PlatformSpec& platform, std::int
 
 LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                            const LayerLoad& load) {
-  // Two products, Q K^T and P V, of two operations an element.
+  // Two products, Q K^T and P V, with two operations per element.
   const double attention_flops =
       4.0 * load.attended_tokens * static_cast<double>(model.query_heads * model.head_dim);
   LayerCompute compute;

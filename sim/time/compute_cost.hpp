@@ -8,12 +8,13 @@
 
 namespace kvreplay {
 
-/// What one layer has to do at one step beside its weights: sums over the sequences of the batch.
+/// What one layer has to do at one step apart from its weights: sums over the sequences of the
+/// batch.
 struct LayerLoad {
   std::int64_t batch = 1;
   double score_flops = 0;
   double score_bytes = 0;      ///< representatives read
-  double attended_tokens = 0;  ///< a query head's, summed over sequences
+  double attended_tokens = 0;  ///< per query head, summed over sequences
   double attended_bytes = 0;   ///< keys and values of those tokens for all KV heads, as stored
 };
 
@@ -21,11 +22,11 @@ struct LayerCompute {
   SimTime project_ns = 0;  ///< Q, K, V projections, and the layer's fixed overhead
   SimTime score_ns = 0;
   SimTime attend_ns = 0;  ///< attention, output projection and feed-forward, each by its roofline
-  double dram_bytes = 0;  ///< read for all of them
+  double dram_bytes = 0;  ///< read by all of these
 };
 
 /// Roofline times of one layer. A batch reads the weights once. Query heads that share a KV head
-/// are taken to share its reads.
+/// are assumed to share its reads.
 [[nodiscard]] LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                                          const LayerLoad& load);
 

@@ -21,7 +21,7 @@ struct Factor {
         static_cast<double>(value) * static_cast<double>(to) / static_cast<double>(from);
     value = static_cast<Number>(std::llround(grown));
   }
-  /// Outwards to whole bytes.
+  /// Rounds outwards to whole bytes.
   void grow(Extent& extent) const {
     const auto ratio = [&](std::uint64_t value) {
       return static_cast<double>(value) * static_cast<double>(to) / static_cast<double>(from);

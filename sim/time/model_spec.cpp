@@ -13,17 +13,18 @@ std::span<const Parameter> ModelSpec::parameters() {
   static const std::array kParameters{
       integer_parameter("layers", "", std::nullopt, {1, 1024}, "decoder layers"),
       integer_parameter("hidden_size", "", std::nullopt, {1, 1 << 20}, "width of the hidden state"),
-      integer_parameter("query_heads", "", std::nullopt, {1, 4096}, "query heads a layer"),
+      integer_parameter("query_heads", "", std::nullopt, {1, 4096}, "query heads per layer"),
       integer_parameter("kv_heads", "", std::nullopt, {1, 4096},
-                        "key and value heads a layer; divides query_heads"),
+                        "key and value heads per layer; divides query_heads"),
       integer_parameter("head_dim", "", std::nullopt, {1, 4096}, "elements of one head's key"),
       integer_parameter("ffn_size", "", std::nullopt, {1, 1 << 24},
                         "inner width of the gated feed-forward layer"),
       integer_parameter("vocabulary", "", std::nullopt, {1, 1 << 24}, "rows of the LM head"),
-      real_parameter("weight_bits", "bits", 16, {1, 32}, "a weight as stored, scales included"),
+      real_parameter("weight_bits", "bits", 16, {1, 32},
+                     "bits per weight as stored, including scales"),
       flag_parameter("tied_embeddings", std::nullopt, "the LM head is the embedding table"),
       integer_parameter("context_tokens", "tokens", 0, {0, 1e9},
-                        "length of the sequence that the recording stands for; 0 = its own"),
+                        "length of the sequence that the recording stands for; 0 = its own length"),
   };
   return kParameters;
 }

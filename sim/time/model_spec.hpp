@@ -29,10 +29,10 @@ struct ModelSpec {
   std::int64_t head_dim = 0;
   std::int64_t ffn_size = 0;
   std::int64_t vocabulary = 0;
-  double weight_bits = 16;  ///< a weight, with its share of scales
+  double weight_bits = 16;  ///< per weight, including its share of scales
   bool tied_embeddings = false;
-  /// Of the sequence that the recording stands for (sim/time/context_projection.hpp); 0 = its own
-  /// length.
+  /// Length of the sequence that the recording stands for (sim/time/context_projection.hpp); 0 =
+  /// its own length.
   std::int64_t context_tokens = 0;
 
   [[nodiscard]] KvShape kv_shape() const { return {layers, query_heads, kv_heads, head_dim}; }
@@ -42,7 +42,8 @@ struct ModelSpec {
   [[nodiscard]] std::int64_t output_weights() const;  ///< of one layer: Wo
   [[nodiscard]] std::int64_t ffn_weights() const;     ///< of one layer: gate, up, down
   [[nodiscard]] std::int64_t head_weights() const;    ///< the LM head
-  /// Of the whole model, the embedding table included (once, where it is tied to the LM head).
+  /// Of the whole model, including the embedding table (which counts once where it is tied to the
+  /// LM head).
   [[nodiscard]] std::int64_t weight_bytes() const;
   [[nodiscard]] double bytes_of(std::int64_t weights) const {
     return static_cast<double>(weights) * weight_bits / 8.0;

@@ -22,16 +22,17 @@ std::span<const Parameter> PlatformSpec::parameters() {
       real_parameter("layer_overhead_us", "us", std::nullopt, {0, 1e6},
                      "kernel launches and synchronisation, once per layer and step"),
       real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
-                     "the same of scoring, top-k and gathering, in layers that select"),
-      real_parameter("sequence_overhead_us", "us", 0, {0, 1e6},
-                     "in layers that select, for each sequence of the batch besides: slot tables, "
-                     "copies of entries"),
+                     "the same for scoring, top-k and gathering, in layers that select"),
+      real_parameter(
+          "sequence_overhead_us", "us", 0, {0, 1e6},
+          "additional overhead per sequence of the batch in layers that select: slot tables, "
+          "copies of entries"),
       real_parameter("compute_power_w", "W", 0, {0, 1e6},
                      "power of the processor while it computes, without DRAM; 0: not known"),
       real_parameter("waiting_power_w", "W", 0, {0, 1e6},
                      "power of the processor while it waits for I/O; 0: not known"),
       real_parameter("dram_pj_bit", "pJ/bit", 0, {0, 1e6},
-                     "energy of a bit that is read from or written to DRAM; 0: not known"),
+                     "energy per bit read from or written to DRAM; 0: not known"),
       real_parameter("dram_idle_w", "W", 0, {0, 1e6},
                      "power of the DRAM whatever it does (refresh, standby); 0: not known"),
   };

@@ -25,13 +25,13 @@ struct PlatformSpec {
   double dram_bytes_s = 0;  ///< peak bandwidth times the share that kernels reach, bytes/s
   std::int64_t dram_bytes = 0;
   SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once per layer
-  SimTime selection_overhead_ns = 0;  ///< likewise of scoring, top-k and gathering
-  SimTime sequence_overhead_ns = 0;   ///< the share of it that each sequence of a batch adds
+  SimTime selection_overhead_ns = 0;  ///< likewise for scoring, top-k and gathering
+  SimTime sequence_overhead_ns = 0;   ///< overhead of selection per sequence of a batch
 
   // 0 = not known.
   double compute_power_w = 0;  ///< of the processor while it computes
   double waiting_power_w = 0;  ///< of the processor while it waits
-  double dram_pj_bit = 0;      ///< of a bit read or written
+  double dram_pj_bit = 0;      ///< per bit read or written
   double dram_idle_w = 0;      ///< of the DRAM, whatever it does
 
   /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole

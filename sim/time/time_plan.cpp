@@ -20,15 +20,15 @@
 namespace kvreplay {
 namespace {
 
-/// Regions begin at multiples of this, so that no flash page is shared by two of them.
+/// Regions begin at multiples of this, so that no two of them share a flash page.
 constexpr std::uint64_t kRegionAlignment = 1 << 20;
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
 }
 
-/// What layer i of the target model does: the plan that it follows, or none when it attends in
-/// full, in memory.
+/// What layer i of the target model does: the plan that it follows, or none when it uses full
+/// attention.
 struct TargetLayer {
   const LayerPlan* plan = nullptr;
   // Device offsets by sequence; empty without a plan, and without an index on flash.
@@ -44,7 +44,7 @@ std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan) {
   return plans;
 }
 
-/// One step of the plan out of each of `count` equal strata of the steps after the warm-up.
+/// Draws one step of the plan from each of `count` equal strata of the steps after the warm-up.
 std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
   if (count <= 0 || count > usable) count = usable;
   Random random(seed);
@@ -58,26 +58,35 @@ std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, st
   return steps;
 }
 
+/// What time_plan() takes, with the plan as it is timed.
+struct TimedCell {
+  const IoPlan& plan;
+  const ModelSpec& model;
+  const PlatformSpec& platform;
+  const DeviceSpec& device;
+  const PartConfig<Pipeline>& pipeline;
+  const TimeOptions& options;
+};
+
 class StepTimer {
  public:
-  StepTimer(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
-            const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
-            const TimeOptions& options)
-      : plan_(plan),
-        model_(model),
-        platform_(platform),
-        options_(options),
-        device_(device.make(simulation_)),
-        pipeline_(pipeline.make({})),
-        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model.layers))},
+  /// Everything that `cell` refers to must outlive this object.
+  explicit StepTimer(const TimedCell& cell)
+      : plan_(cell.plan),
+        model_(cell.model),
+        platform_(cell.platform),
+        options_(cell.options),
+        device_(cell.device.make(simulation_)),
+        pipeline_(cell.pipeline.make({})),
+        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers))},
         machine_(simulation_, *device_, work_) {
-    if (options.schedule != nullptr) {
-      *options.schedule = Schedule(device_->limits(), plan.system + " on " + device.name);
-      recorder_.emplace(*options.schedule, work_);
+    if (options_.schedule != nullptr) {
+      *options_.schedule = Schedule(device_->limits(), plan_.system + " on " + cell.device.name);
+      recorder_.emplace(*options_.schedule, work_);
     }
-    if (options.timeline != nullptr) machine_.observe(*options.timeline);
+    if (options_.timeline != nullptr) machine_.observe(*options_.timeline);
     lay_out();
-    timing_.batch = options.batch;
+    timing_.batch = options_.batch;
     timing_.dram = dram_use();
     timing_.stored_bits = stored_bits();
   }
@@ -88,7 +97,8 @@ class StepTimer {
     const Process process = decode(steps);
     simulation_.spawn(process);
     simulation_.run();
-    if (!process.done()) throw std::logic_error("the pipeline waits for what never comes");
+    if (!process.done())
+      throw std::logic_error("the pipeline waits for something that never happens");
 
     const DeviceCounters counters = device_->counters();
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
@@ -105,7 +115,7 @@ class StepTimer {
   }
 
  private:
-  /// Gives every (layer, sequence) its region, sequences of a layer side by side.
+  /// Gives every (layer, sequence) its region; the sequences of a layer lie side by side.
   void lay_out() {
     const std::vector<const LayerPlan*> plans = plans_to_follow(plan_);
     std::uint64_t offset = 0;
@@ -130,27 +140,27 @@ class StepTimer {
   [[nodiscard]] DramUse dram_use() const {
     DramUse use;
     use.weights_bytes = model_.weight_bytes();
-    std::int64_t largest_fetch = 0;
-    std::int64_t largest_index = 0;
-    std::int64_t largest_paged_cache = 0;
+    std::int64_t max_fetched_bytes = 0;
+    std::int64_t max_index_bytes = 0;
+    std::int64_t max_paged_cache_bytes = 0;
     for (const TargetLayer& layer : layers_) {
       if (layer.plan == nullptr) {
         use.full_attention_bytes += plan_.layers.front().dram.entries_bytes;
         continue;
       }
-      largest_index = std::max(largest_index, layer.plan->dram.index_bytes);
+      max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
       if (!pipeline_->index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
       if (layer.plan->io.cache_paged) {
-        largest_paged_cache = std::max(largest_paged_cache, layer.plan->dram.cache_bytes);
+        max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
       } else {
         use.cache_bytes += layer.plan->dram.cache_bytes;
       }
       use.buffered_bytes += layer.plan->dram.buffered_bytes;
-      largest_fetch = std::max(largest_fetch, layer.plan->dram.fetched_bytes);
+      max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
     }
-    if (pipeline_->index_on_flash()) use.index_bytes = largest_index;
-    use.cache_bytes += 2 * largest_paged_cache;  // of the layer that attends, and of the next one
-    use.read_buffer_bytes = largest_fetch * pipeline_->read_buffers();
+    if (pipeline_->index_on_flash()) use.index_bytes = max_index_bytes;
+    use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
+    use.read_buffer_bytes = max_fetched_bytes * pipeline_->read_buffers();
     for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
                                 &use.buffered_bytes, &use.read_buffer_bytes}) {
       *bytes *= options_.batch;
@@ -203,7 +213,7 @@ class StepTimer {
     return options_.warm_up_steps + (step + shift) % usable;
   }
 
-  /// Fills work_ with what the step asks for, and counts it.
+  /// Fills work_ with the work of the step, and counts it.
   void prepare(std::int64_t step) {
     cache_.resize(layers_.size());
     work_.head_ns = head_compute(model_, platform_, options_.batch);
@@ -311,7 +321,7 @@ class StepTimer {
     }
   }
 
-  /// A pipeline runs all work of the step, once, and is idle only for I/O.
+  /// Checks that the pipeline ran all work of the step once, and was idle only for I/O.
   void check(const StepTiming& timing) {
     commands_expected_ += timing.read_requests + timing.write_requests;
     if (timing.compute_ns != work_.compute_ns() ||
@@ -328,9 +338,10 @@ class StepTimer {
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Pipeline> pipeline_;
-  StepWork work_;  ///< of the step that is under way
+  StepWork work_;  ///< of the current step
   VirtualMachine machine_;
-  std::optional<RecordingMachine> recorder_;  ///< runs each step too, where a schedule is wanted
+  /// Also runs each step, where a schedule is requested.
+  std::optional<RecordingMachine> recorder_;
   std::vector<TargetLayer> layers_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
@@ -355,14 +366,14 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
   if (plan.shape != model.kv_shape()) throw std::logic_error("a plan for another model's shape");
   if (plans_to_follow(plan).empty()) {
     throw UserError({"", plan.system},
-                    "every recorded layer is one of its dense_layers: there is none to follow",
+                    "every recorded layer is one of its dense_layers, so there is none to follow",
                     "a trace with a later layer");
   }
   if (model.context_tokens == 0) {
-    return StepTimer(plan, model, platform, device, pipeline, options).run();
+    return StepTimer({plan, model, platform, device, pipeline, options}).run();
   }
   const IoPlan projected = project_context(plan, model.context_tokens);
-  return StepTimer(projected, model, platform, device, pipeline, options).run();
+  return StepTimer({projected, model, platform, device, pipeline, options}).run();
 }
 
 }  // namespace kvreplay

@@ -29,7 +29,7 @@ struct StepTiming {
   SimTime latency_ns = 0;  ///< == compute_ns + exposed_io_ns
   SimTime compute_ns = 0;
   SimTime exposed_io_ns = 0;    ///< the processor waits for reads or writes
-  SimTime busy_io_ns = 0;       ///< at least one read or write is under way
+  SimTime busy_io_ns = 0;       ///< at least one read or write is in progress
   std::int64_t read_bytes = 0;  ///< that crossed the link
   std::int64_t read_requests = 0;
   std::int64_t write_bytes = 0;
@@ -40,18 +40,18 @@ struct StepTiming {
 struct DramUse {
   std::int64_t weights_bytes = 0;
   std::int64_t cache_bytes = 0;           ///< groups held in memory
-  std::int64_t full_attention_bytes = 0;  ///< entries of the layers that attend in full
+  std::int64_t full_attention_bytes = 0;  ///< entries of the layers with full attention
   std::int64_t index_bytes = 0;           ///< representatives
   std::int64_t buffered_bytes = 0;     ///< entries in memory outside groups: sinks, window, tails
-  std::int64_t read_buffer_bytes = 0;  ///< where reads land
+  std::int64_t read_buffer_bytes = 0;  ///< for reads in progress
 
-  /// All but the weights: what the system's KV management takes.
+  /// Everything except the weights: what the system's KV management takes.
   [[nodiscard]] std::int64_t kv_bytes() const {
     return cache_bytes + full_attention_bytes + index_bytes + buffered_bytes + read_buffer_bytes;
   }
 };
 
-/// Over the timed steps, for the whole batch; NaN where platform or device have no figures.
+/// Over the timed steps, for the whole batch; NaN where the platform or device has no figures.
 struct Energy {
   double compute_nj = std::numeric_limits<double>::quiet_NaN();
   double dram_nj = std::numeric_limits<double>::quiet_NaN();
@@ -69,17 +69,17 @@ struct Timing {
   std::int64_t requested_bytes = 0;
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
-  std::int64_t best_hit_bytes = 0;       ///< LayerPlan::Accounting::best_hit_bytes
-  std::int64_t min_read_bytes = 0;       ///< what it leaves to read; all, where the cache is paged
-  std::int64_t flash_read_bytes = 0;     ///< sensed in NAND
+  std::int64_t best_hit_bytes = 0;      ///< LayerPlan::Accounting::best_hit_bytes
+  std::int64_t min_read_bytes = 0;      ///< what belady misses; everything where the cache is paged
+  std::int64_t flash_read_bytes = 0;    ///< sensed in NAND
   std::int64_t flash_write_bytes = 0;    ///< programmed in NAND, with what the device moved
   std::int64_t erases = 0;               ///< of an erase block of a die
   std::int64_t wrapped_write_bytes = 0;  ///< DeviceCounters::wrapped_write_bytes
-  double attended_tokens = 0;            ///< mean per query head, step, sequence and target layer
-  std::int64_t prompt_write_bytes = 0;   ///< of the batch, before the first step; not timed
+  double attended_tokens = 0;           ///< mean per query head, step, sequence and target layer
+  std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
   std::int64_t moved_bytes = 0;   ///< over the timed steps: LayerPlan::Accounting::moved_bytes
-  std::int64_t region_bytes = 0;  ///< of the batch: flash that the layouts take
-  std::int64_t live_bytes = 0;    ///< of it, entries of groups when the plan ends
+  std::int64_t region_bytes = 0;  ///< of the batch: what the layouts take on flash
+  std::int64_t live_bytes = 0;    ///< of these, entries of groups when the plan ends
   /// Bits per element of a key or value, mean of the entries of all tokens in layers that select.
   double stored_bits = 0;
   DramUse dram;
@@ -87,15 +87,15 @@ struct Timing {
 };
 
 /// Stage 3: replays a plan on a device and platform. Target layers [0, plan.full_attention_layers)
-/// attend in full, in memory; a later layer i follows the plan's layer i mod R, of the R that do
-/// not; sequence j of the batch follows the steps rotated by j / batch of their number; every
-/// (sequence, layer) has a region of its own on the device.
+/// use full attention. A later layer i follows the plan's layer i mod R, of the R layers without
+/// full attention. Sequence j of the batch follows the steps rotated by j / batch of their number.
+/// Every (sequence, layer) has a region of its own on the device.
 ///
-/// Timed are `timed_steps` steps: each is drawn at random from its own of as many equal strata, so
-/// that they cover the sequence evenly and do not beat with periodic work (a page that fills every
-/// 16 steps). TimeOptions::schedule becomes the very operations that the pipeline asked for: timed
-/// on the same device (devices/schedule/time_schedule.hpp), it gives the same steps. UserError when
-/// the warm-up leaves no step, or the plan has no layer to follow.
+/// `timed_steps` steps are timed. Each is drawn at random from one of as many equal strata, so that
+/// they cover the sequence evenly and do not beat with periodic work (such as a page that fills
+/// every 16 steps). TimeOptions::schedule receives the operations that the pipeline requests; timed
+/// on the same device (devices/schedule/time_schedule.hpp), it gives the same steps. Throws
+/// UserError when the warm-up leaves no step, or the plan has no layer to follow.
 [[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
                                const PlatformSpec& platform, const DeviceSpec& device,
                                const PartConfig<Pipeline>& pipeline, const TimeOptions& options);

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// Thread numbers: rows of one lane follow each other.
+/// Thread numbers. The rows of one lane follow each other.
 constexpr std::int64_t kComputeThread = 1;
 constexpr std::int64_t kReadThreads = 100;
 constexpr std::int64_t kWriteThreads = 200;
@@ -108,7 +108,7 @@ void Timeline::on_transfer_begin(TransferKind kind, std::size_t layer, SimTime n
 
 void Timeline::on_transfer_end(TransferKind kind, std::size_t layer, SimTime now) {
   const auto found = running_.find({kind, layer});
-  if (found == running_.end()) return;  // it began after the steps that are shown
+  if (found == running_.end()) return;  // it began after the shown steps
   const bool writes = kind == TransferKind::kWrites;
   const Running& run = found->second;
   rows_taken_[writes ? 1 : 0][run.row] = false;
@@ -122,8 +122,8 @@ void Timeline::on_transfer_end(TransferKind kind, std::size_t layer, SimTime now
   running_.erase(found);
 }
 
-/// Not every command is a sample, or the file would grow with the requests: a number is exact up to
-/// 8, and within an eighth above.
+/// Not every command becomes a sample, or the file would grow with the number of requests. Numbers
+/// up to 8 are exact, and larger ones are within an eighth.
 void Timeline::on_commands(std::size_t under_way, SimTime now) {
   if (!in_step_ && running_.empty()) return;
   const std::size_t more = std::max(under_way, sampled_commands_);
@@ -182,7 +182,7 @@ std::string trace_event_json(std::span<const CellTimeline> cells) {
       events.push_back(std::move(made));
     }
   }
-  // One event a line: such a file can be searched and cut.
+  // One event per line, so that the file can be searched and cut.
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";
   for (std::size_t i = 0; i < events.size(); ++i) {
     text += (i == 0 ? "\n" : ",\n") + events[i].dump();

@@ -20,13 +20,13 @@ struct LayerCache {
   std::int64_t missed_bytes = 0;
 };
 
-/// What machine and device do in the first timed steps of a cell, as they do it: an observer of the
+/// What machine and device do in the first timed steps of a cell: an observer of the same
 /// simulation that gives the results.
 class Timeline final : public MachineObserver {
  public:
   explicit Timeline(std::int64_t steps) : steps_(steps) {}
 
-  /// `step` as the plan counts them; `cache` by layer of the target.
+  /// `step`: its number in the plan; `cache`: by layer of the target.
   void begin_step(std::int64_t step, SimTime now, std::vector<LayerCache> cache);
   void end_step(const StepTiming& timing, SimTime now);
 
@@ -56,10 +56,11 @@ class Timeline final : public MachineObserver {
     std::int64_t commands = 0;
   };
 
-  std::int64_t steps_;  ///< still to see
+  std::int64_t steps_;  ///< left to show
   bool in_step_ = false;
   SimTime step_begin_ = 0;
-  std::size_t step_event_ = 0;  ///< of events_: the step's, until it ends without a duration
+  std::size_t step_event_ =
+      0;  ///< index in events_ of the current step, which has no duration until it ends
   std::vector<LayerCache> cache_;
   std::map<std::pair<TransferKind, std::size_t>, Running> running_;
   std::array<std::vector<bool>, 2> rows_taken_;  ///< of reads, of writes
@@ -68,11 +69,11 @@ class Timeline final : public MachineObserver {
 };
 
 struct CellTimeline {
-  std::string name;  ///< of the cell, for the eye
+  std::string name;  ///< of the cell, for display
   Timeline timeline;
 };
 
-/// In the trace event format of Chrome, which Perfetto opens: a process a cell, times in
+/// In Chrome's trace event format, which Perfetto opens: one process per cell, times in
 /// microseconds.
 [[nodiscard]] std::string trace_event_json(std::span<const CellTimeline> cells);
 

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// A timing as bytes, and back: what comes back is equal in every bit.
+/// A timing as bytes, and back. What comes back is equal in every bit.
 [[nodiscard]] std::string to_bytes(const Timing& timing);
 [[nodiscard]] Timing timing_from(std::string_view bytes);
 

@@ -20,7 +20,7 @@ std::vector<std::optional<CellResult>> Evaluator::evaluate(
     std::vector<CellResult> cells = replay_all(systems);
     return {std::move_iterator(cells.begin()), std::move_iterator(cells.end())};
   } catch (const UserError&) {
-    // One of them is at fault: halves find it in few replays.
+    // One of them is at fault. Halving finds it in few replays.
     if (systems.size() == 1) return {std::nullopt};
   }
   const std::size_t half = systems.size() / 2;
@@ -62,7 +62,7 @@ Cell common_cell(const Experiment& experiment) {
     if (rest(cell) == rest(first)) continue;
     throw UserError({experiment.name, ""},
                     "has several traces, models, platforms, devices, batches or settings",
-                    "one of each: choose by --set, such as --set device=ufs40");
+                    "one of each; choose by --set, such as --set device=ufs40");
   }
   return first;
 }

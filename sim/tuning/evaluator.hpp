@@ -10,14 +10,15 @@
 
 namespace kvreplay {
 
-/// Replays systems on one trace, model, platform, device and batch: those of an experiment's cell.
+/// Replays systems on one trace, model, platform, device and batch, which are those of an
+/// experiment's cell.
 class Evaluator {
  public:
-  /// The experiment and the store outlive this object.
+  /// The experiment and the store must outlive this object.
   Evaluator(const Experiment& experiment, const Cell& cell, StageStore& store);
 
-  /// In the order of the systems. None where a stage refuses a system: what its parts' checks did
-  /// not see before the replay.
+  /// Results in the order of the systems. None for a system that a stage refuses, which the checks
+  /// of its parts did not find before the replay.
   [[nodiscard]] std::vector<std::optional<CellResult>> evaluate(
       std::span<const SystemSpec> systems) const;
 
@@ -29,8 +30,8 @@ class Evaluator {
   StageStore& store_;
 };
 
-/// The one combination of trace, model, platform, device, batch and settings that all cells have in
-/// common, whatever their system. UserError where there are several.
+/// The single combination of trace, model, platform, device, batch and settings that all cells
+/// share, whatever their system. Throws UserError where there are several.
 [[nodiscard]] Cell common_cell(const Experiment& experiment);
 
 }  // namespace kvreplay

@@ -43,7 +43,7 @@ Score Goal::score(const CellResult& cell) const {
   if (max_latency_ms) at_most(score.objectives[1], *max_latency_ms);
   if (max_output_error) at_most(metric(cell, "output_error"), *max_output_error);
   if (min_attention_mass) {
-    // In the attention lost, as the objective has it.
+    // In terms of the attention lost, like the objective.
     const double lost = 1 - metric(cell, "attention_mass");
     const double limit = 1 - *min_attention_mass;
     if (lost > limit) score.violation += std::max(lost - limit, 1e-9);
@@ -69,7 +69,7 @@ std::string Goal::quality_text(double lost) const {
 }
 
 std::string Goal::text(const Objectives& objectives) const {
-  return fixed_text(objectives[kLatency], 2) + " ms a token, " +
+  return fixed_text(objectives[kLatency], 2) + " ms per token, " +
          quality_text(objectives[kQuality]) + ", " + fixed_text(objectives[kDram] / 1048576, 1) +
          " MiB";
 }

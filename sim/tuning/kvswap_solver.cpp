@@ -7,20 +7,22 @@
 namespace kvreplay {
 namespace {
 
-/// Slots of the reuse buffer at the `raised`th sigma from the first that fits. None where the
-/// budget does not leave the least.
+/// Slots of the reuse buffer, where `raised` counts how often sigma was raised from the first one
+/// that fits. None where the budget does not leave room for the minimum.
 std::optional<std::int64_t> capacity(const KvSwapProblem& problem, std::int64_t sigma,
                                      std::int64_t group_tokens, std::int64_t context_tokens,
                                      std::int64_t raised) {
   const std::int64_t rest =
       problem.budget_bytes - kvswap_memory_bytes(problem, {sigma, group_tokens, 0}, context_tokens);
   const std::int64_t group_bytes = group_tokens * problem.entry_bytes * problem.layers;
-  const std::int64_t least = problem.min_reuse_tokens();
+  const std::int64_t min_tokens = problem.min_reuse_tokens();
   const std::int64_t fits = rest / group_bytes;
-  if (rest < 0 || fits * group_tokens < least) return std::nullopt;
+  if (rest < 0 || fits * group_tokens < min_tokens) return std::nullopt;
   std::int64_t tokens = std::min(fits * group_tokens, context_tokens);
-  if (problem.delta_tokens > 0) tokens = std::min(tokens, least + raised * problem.delta_tokens);
-  // Whole groups, of as many tokens at least where they fit.
+  if (problem.delta_tokens > 0) {
+    tokens = std::min(tokens, min_tokens + raised * problem.delta_tokens);
+  }
+  // Whole groups that hold at least that many tokens, where they fit.
   return std::min((tokens + group_tokens - 1) / group_tokens, fits);
 }
 
@@ -39,8 +41,9 @@ std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem, const KvSwapSetti
   const std::int64_t keys = context_tokens * rank * 2;
   const std::int64_t rolling = setting.group_tokens * problem.entry_bytes;
   const std::int64_t reuse = setting.capacity_groups * setting.group_tokens * problem.entry_bytes;
-  const std::int64_t landing = problem.read_buffers * problem.selected_tokens * problem.entry_bytes;
-  return (keys + reuse + rolling) * problem.layers + landing;
+  const std::int64_t read_buffers =
+      problem.read_buffers * problem.selected_tokens * problem.entry_bytes;
+  return (keys + reuse + rolling) * problem.layers + read_buffers;
 }
 
 std::optional<KvSwapSolution> solve_kvswap(const KvSwapProblem& problem, std::int64_t batch,

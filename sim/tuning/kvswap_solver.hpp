@@ -9,11 +9,11 @@
 
 namespace kvreplay {
 
-/// What KVSwap's tuner decides for a batch and a context.
+/// KVSwap's parameters for a batch and a context.
 struct KvSwapSetting {
   std::int64_t sigma = 0;            ///< compression of the keys: rank = width / sigma
   std::int64_t group_tokens = 0;     ///< G
-  std::int64_t capacity_groups = 0;  ///< C, slots of the reuse buffer of one layer
+  std::int64_t capacity_groups = 0;  ///< C, slots of the reuse buffer per layer
 
   friend bool operator==(const KvSwapSetting&, const KvSwapSetting&) = default;
   friend bool operator<(const KvSwapSetting& a, const KvSwapSetting& b) {
@@ -22,21 +22,23 @@ struct KvSwapSetting {
   }
 };
 
-/// What it decides from (KVSwap, arXiv 2511.11907). What the paper leaves open is marked ours.
+/// The inputs of the tuner's decision (KVSwap, arXiv 2511.11907). What the paper leaves open is
+/// marked "ours".
 struct KvSwapProblem {
   std::int64_t layers = 0;
   std::int64_t width = 0;        ///< elements of a token's keys, all KV heads: kv_heads * head_dim
   std::int64_t entry_bytes = 0;  ///< of a token's key and value, all KV heads, as stored
   std::int64_t selected_tokens = 0;  ///< M G
-  std::int64_t read_buffers = 2;     ///< of M G entries, where reads land: prefetch depth + 1
+  std::int64_t read_buffers = 2;     ///< of M G entries each: prefetch depth + 1
   std::int64_t budget_bytes = 0;     ///< memory of KV management, one sequence, all layers
-  std::vector<std::int64_t> sigmas;  ///< that an adapter is there for, ascending, up to sigma_max
-  std::vector<std::int64_t> group_sizes;  ///< of G, ascending, up to G_max; ours: powers of two
-  double alpha = 0.1;                     ///< share of the I/O time that may show
-  /// Ours: what the reuse buffer holds at least, and at the smallest sigma that fits; 0 = M G, what
-  /// one step selects.
+  std::vector<std::int64_t> sigmas;  ///< those with an adapter, ascending, up to sigma_max
+  std::vector<std::int64_t>
+      group_sizes;     ///< values of G, ascending, up to G_max; ours: powers of two
+  double alpha = 0.1;  ///< share of the I/O time that may be exposed
+  /// Ours: minimum size of the reuse buffer, which is its size at the smallest sigma that fits; 0 =
+  /// M G, what one step selects.
   std::int64_t initial_reuse_tokens = 0;
-  /// Ours: delta, by which the buffer grows each time that sigma is raised; 0 = all that the budget
+  /// Ours: delta, by which the buffer grows each time sigma is raised; 0 = all that the budget
   /// leaves, from the start.
   std::int64_t delta_tokens = 0;
 
@@ -45,24 +47,24 @@ struct KvSwapProblem {
   }
 };
 
-/// Bytes of one sequence, counted as dram_kv_bytes is: (compressed keys, in fp16, + reuse buffer +
-/// rolling buffer) x layers + landing buffers, all of them full. The adapter, which all sequences
-/// share, is not in it.
+/// Bytes of one sequence, counted like dram_kv_bytes: (compressed keys in fp16 + reuse buffer +
+/// rolling buffer) x layers + read buffers, with all of them full. The adapter is left out, because
+/// all sequences share it.
 [[nodiscard]] std::int64_t kvswap_memory_bytes(const KvSwapProblem& problem,
                                                const KvSwapSetting& setting,
                                                std::int64_t context_tokens);
 
-/// What stage 3 says of a setting.
+/// What stage 3 gives for a setting.
 struct KvSwapMeasured {
   double latency_ms = 0;
   double compute_ms = 0;
-  double io_ms = 0;          ///< with at least one read or write under way
-  double exposed_io_ms = 0;  ///< of it, what the processor waits for
-  double reuse_rate = 0;     ///< bytes found in the reuse buffer / bytes asked for
+  double io_ms = 0;          ///< time with at least one read or write in progress
+  double exposed_io_ms = 0;  ///< the part of it that the processor waits for
+  double reuse_rate = 0;     ///< bytes found in the reuse buffer / bytes requested
   double attention_mass = 0;
   double output_error = 0;
 
-  /// Of the I/O time, under compute; 1 where there is none.
+  /// Share of the I/O time that compute hides; 1 where there is no I/O.
   [[nodiscard]] double hidden_share() const { return io_ms > 0 ? 1 - exposed_io_ms / io_ms : 1; }
 };
 
@@ -72,16 +74,16 @@ struct KvSwapSolution {
   KvSwapSetting setting;
   std::int64_t memory_bytes = 0;
   KvSwapMeasured measured;
-  bool hidden = false;  ///< the share 1 - alpha of the I/O time is
+  bool hidden = false;  ///< whether the share 1 - alpha of the I/O time is hidden
 };
 
 using KvSwapMeasure = std::function<KvSwapMeasured(const KvSwapSetting&, std::int64_t batch,
                                                    std::int64_t context_tokens)>;
 
-/// KVSwap's search for one batch and context: from the smallest sigma whose memory fits, G grows
-/// until the share 1 - alpha of the I/O time is hidden; where none suffices, sigma rises and its
-/// keys' memory goes to the reuse buffer. Ours: where no sigma suffices, the setting with the least
-/// latency of those tried. Nothing where not even the largest sigma fits.
+/// KVSwap's search for one batch and context. From the smallest sigma whose memory fits, G grows
+/// until the share 1 - alpha of the I/O time is hidden. Where no G suffices, sigma rises and the
+/// memory saved on keys goes to the reuse buffer. Ours: where no sigma suffices, the result is the
+/// tried setting with the lowest latency. None where not even the largest sigma fits.
 [[nodiscard]] std::optional<KvSwapSolution> solve_kvswap(const KvSwapProblem& problem,
                                                          std::int64_t batch,
                                                          std::int64_t context_tokens,
@@ -92,8 +94,8 @@ using KvSwapMeasure = std::function<KvSwapMeasured(const KvSwapSetting&, std::in
                                            const KvSwapSetting& setting);
 
 /// Of the solutions whose memory at `context_tokens` fits the budget, the one for the batch and
-/// context, or else the nearest: in the sum of the ratios' distances from 1 on a logarithmic scale
-/// (ours); of equals, the longer context, then the larger batch. Null where none fits.
+/// context, or else the nearest one: by the sum of the logarithmic distances of the two ratios from
+/// 1 (ours). Ties go to the longer context, then to the larger batch. Null where none fits.
 [[nodiscard]] const KvSwapSolution* nearest_solution(const KvSwapProblem& problem,
                                                      std::span<const KvSwapSolution> solutions,
                                                      std::int64_t batch,

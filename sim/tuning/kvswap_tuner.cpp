@@ -24,13 +24,13 @@ namespace {
 
 constexpr const char* kFormat = "kvreplay kvswap solutions 2";
 
-/// 1, 2, 4 ... times `unit`, from `least` on, below `most`; then `most`.
-std::vector<std::int64_t> powers_up_to(std::int64_t least, std::int64_t most, std::int64_t unit) {
+/// 1, 2, 4 ... times `unit`, from `min` to below `max`, followed by `max`.
+std::vector<std::int64_t> powers_up_to(std::int64_t min, std::int64_t max, std::int64_t unit) {
   std::vector<std::int64_t> powers;
-  for (std::int64_t power = unit; power < most; power *= 2) {
-    if (power >= least) powers.push_back(power);
+  for (std::int64_t power = unit; power < max; power *= 2) {
+    if (power >= min) powers.push_back(power);
   }
-  powers.push_back(most);
+  powers.push_back(max);
   return powers;
 }
 
@@ -44,14 +44,14 @@ Composition with_setting(const Composition& base, const KvSwapSetting& setting) 
   return object.dump();
 }
 
-/// The tuner knows the memory of these parts alone.
+/// The tuner knows the memory of these parts only.
 void check_parts(const SystemSpec& system) {
   const json object = json::parse(system.resolved());
   const auto expect = [&](const std::string& role, bool met, const std::string& allowed) {
     if (met) return;
     throw UserError({system.name, role},
                     "found '" + object.at(role).at("part").get<std::string>() + "'",
-                    allowed + ": KVSwap's tuner is for systems made as kvswap is");
+                    allowed + ", because KVSwap's tuner is for systems composed like kvswap");
   };
   expect("grouping", system.decide.grouping.name() == "page", "page");
   expect("scoring", system.decide.scoring.name() == "low_rank", "low_rank");
@@ -99,7 +99,7 @@ ordered_json solution_json(const KvSwapProblem& problem, const KvSwapSolution& s
           {"output_error", measured.output_error}};
 }
 
-/// What was measured on the way: sigma and G to quality, and with C to the reuse rate.
+/// The measurements: quality by sigma and G, and the reuse rate by sigma, G and C.
 ordered_json tables_json(const KvSwapTuner::Measured& all) {
   ordered_json tables{{"quality", ordered_json::array()}, {"reuse", ordered_json::array()}};
   for (const auto& [key, measured] : all.quality) {
@@ -131,10 +131,10 @@ std::vector<std::string> line_of(const KvSwapSolution& solution) {
           fixed_text(measured.hidden_share(), 3),
           fixed_text(measured.reuse_rate, 3),
           fixed_text(measured.attention_mass, 4) +
-              (solution.hidden ? "" : "  (not hidden: the fastest that was tried)")};
+              (solution.hidden ? "" : "  (not hidden; the fastest one tried)")};
 }
 
-/// A whole number of a solutions file.
+/// An integer of a solutions file.
 std::int64_t whole(const ConfigNode& node, const std::string& name) {
   const Value value = node.at(name).argument().value;
   const auto* number = std::get_if<std::int64_t>(&value);
@@ -177,12 +177,12 @@ void KvSwapTuner::load() {
                                           "batch=" + json(batches_).dump(),
                                           "model.context_tokens=" + json(contexts_).dump()});
   threads_ = experiment_.threads > 0 ? experiment_.threads : processor_count();
-  experiment_.threads = 1;  // each (batch, context) has a thread of its own
+  experiment_.threads = 1;  // each (batch, context) runs in a thread of its own
   cells_ = experiment_.cells;
   if (cells_.size() != batches_.size() * contexts_.size()) {
     throw UserError({experiment_.name, ""},
                     "has several traces, models, platforms, devices or settings",
-                    "one of each: choose by --set, such as --set device=ufs40");
+                    "one of each; choose by --set, such as --set device=ufs40");
   }
   const auto order = [&](const Cell& cell) { return std::pair(context_of(cell), cell.batch); };
   std::sort(cells_.begin(), cells_.end(),
@@ -204,7 +204,7 @@ void KvSwapTuner::state_problem() {
   problem_.initial_reuse_tokens = request_.initial_reuse_tokens;
   problem_.delta_tokens = request_.delta_tokens;
   problem_.group_sizes = powers_up_to(1, request_.max_group_tokens, 1);
-  // The trace's adapters say which sigma there is.
+  // The trace's adapters determine the available sigmas.
   const TraceReader trace(experiment_.traces.front());
   const SearchSpace space(trace, {});
   std::string refusal;
@@ -237,7 +237,7 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
                                   });
     if (progress != nullptr) progress->advance();
   });
-  // In the order of the cells, so that the result does not depend on threads.
+  // In the order of the cells, so that the result does not depend on the number of threads.
   for (const Measured& of_cell : measured) {
     for (const auto& [key, value] : of_cell.quality) solved.measured.quality[key] = value;
     for (const auto& [key, value] : of_cell.reuse_rate) solved.measured.reuse_rate[key] = value;
@@ -260,7 +260,7 @@ KvSwapMeasured KvSwapTuner::measure(const Evaluator& evaluator, const KvSwapSett
   const std::optional<CellResult> cell = evaluator.evaluate(std::span(&system, 1)).front();
   if (!cell) {
     throw UserError({system.name, ""}, "a replay refuses sigma " + std::to_string(setting.sigma),
-                    "what `kvreplay run` takes");
+                    "a system that `kvreplay run` accepts");
   }
   KvSwapMeasured measured;
   measured.latency_ms = metric(*cell, "latency_ms");

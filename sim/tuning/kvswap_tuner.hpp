@@ -18,12 +18,12 @@ namespace kvreplay {
 class Progress;
 class StageStore;
 
-/// What KVSwap's tuner is asked for. Members are named as the options of `kvreplay tune` are, and
-/// so are errors.
+/// The arguments of KVSwap's tuner. Members are named like the options of `kvreplay tune`, and
+/// errors name those options.
 struct KvSwapRequest {
   ExperimentRequest experiment{};
-  std::string system{};          ///< made as kvswap is
-  std::int64_t budget_mib = 0;   ///< memory of KV management of one sequence, all layers
+  std::string system{};          ///< composed like kvswap
+  std::int64_t budget_mib = 0;   ///< memory of KV management per sequence, over all layers
   std::int64_t max_context = 0;  ///< tokens
   std::int64_t max_batch = 1;
   double alpha = 0.1;  ///< share of the I/O time that compute need not hide
@@ -33,16 +33,16 @@ struct KvSwapRequest {
   std::int64_t delta_tokens = 0;
 };
 
-/// The tuner's table: a solution for each batch and context, from replays of a trace.
+/// Computes the tuner's table, a solution per batch and context, from replays of a trace.
 class KvSwapTuner {
  public:
-  /// Reads and checks all that it needs. UserError, before any work.
+  /// Reads and checks everything that the tuner needs. Throws UserError before any work.
   explicit KvSwapTuner(const KvSwapRequest& request);
 
-  /// The system's.
+  /// The system's name.
   [[nodiscard]] const std::string& name() const { return experiment_.systems.front().name; }
   [[nodiscard]] const KvSwapProblem& problem() const { return problem_; }
-  /// Pairs of batch and context, the unit of progress of solve().
+  /// Pairs of batch and context: the unit of progress of solve().
   [[nodiscard]] std::int64_t work() const { return std::ssize(cells_); }
 
   struct Solution {
@@ -50,9 +50,9 @@ class KvSwapTuner {
     std::int64_t context_tokens = 0;
     std::optional<KvSwapSolution> found;  ///< none where nothing fits into the budget
   };
-  /// What was measured on the way to solutions.
+  /// What was measured for the solutions.
   struct Measured {
-    /// By (sigma, group_tokens), on which quality depends, whatever the capacity.
+    /// By (sigma, group_tokens): quality does not depend on the capacity.
     std::map<std::pair<std::int64_t, std::int64_t>, KvSwapMeasured> quality;
     std::map<KvSwapSetting, double> reuse_rate;  ///< of the last cell that tried the setting
     bool synthetic = false;
@@ -62,12 +62,12 @@ class KvSwapTuner {
     Measured measured;
     std::string trace_sha256;
   };
-  /// `progress`: null = none. UserError where nothing fits into the budget.
+  /// `progress`: null = none. Throws UserError where nothing fits into the budget.
   [[nodiscard]] Solved solve(StageStore& store, Progress* progress) const;
 
-  /// The solutions, to be read.
+  /// The solutions, for people.
   [[nodiscard]] static std::string table(const Solved& solved);
-  /// solutions.json, table.txt and manifest.json. `command` gives the same results again.
+  /// solutions.json, table.txt and manifest.json. `command` reproduces the results.
   [[nodiscard]] std::vector<ResultFile> files(const Solved& solved,
                                               const std::string& command) const;
 
@@ -89,13 +89,14 @@ class KvSwapTuner {
   KvSwapProblem problem_;
 };
 
-/// The solution of a solutions.json that is nearest to a batch and a context, as a system.
+/// The solution in a solutions.json that is nearest to a batch and a context, as a system.
 struct LookedUpSolution {
-  std::string system;  ///< the text of a system's file
+  std::string system;  ///< text of the system's file
   std::int64_t batch = 0;
   std::int64_t context_tokens = 0;
 };
-/// UserError where the file is none, or no solution fits its budget at so long a context.
+/// Throws UserError where the file is not valid, or no solution fits its budget at so long a
+/// context.
 [[nodiscard]] LookedUpSolution look_up_solution(const std::string& file, std::int64_t batch,
                                                 std::int64_t context_tokens);
 

@@ -7,7 +7,7 @@
 namespace kvreplay {
 namespace {
 
-/// The area that the points dominate below the reference, in the first two objectives.
+/// The area below the reference that the points dominate, in the first two objectives.
 double area(std::vector<Objectives> points, const Objectives& reference) {
   std::sort(points.begin(), points.end());
   double sum = 0;
@@ -39,7 +39,7 @@ bool better(const Score& a, const Score& b) {
 std::vector<std::size_t> front_ranks(std::span<const Score> scores) {
   const std::size_t count = scores.size();
   std::vector<std::size_t> ranks(count, 0);
-  std::vector<std::size_t> betters(count, 0);  // of those that have no rank yet
+  std::vector<std::size_t> betters(count, 0);  // among those without a rank
   std::vector<std::vector<std::size_t>> worse(count);
   std::vector<std::size_t> front;
   for (std::size_t a = 0; a < count; ++a) {
@@ -89,7 +89,7 @@ double hypervolume(std::span<const Objectives> points, const Objectives& referen
   }
   std::sort(inside.begin(), inside.end(),
             [](const Objectives& a, const Objectives& b) { return a[2] < b[2]; });
-  // From one point's third objective to the next one's, what the points so far dominate.
+  // From one point's third objective to the next one's, the area that the points so far dominate.
   double volume = 0;
   std::vector<Objectives> so_far;
   for (std::size_t i = 0; i < inside.size(); ++i) {

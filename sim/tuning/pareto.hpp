@@ -11,19 +11,19 @@ namespace kvreplay {
 inline constexpr std::size_t kObjectives = 3;
 using Objectives = std::array<double, kObjectives>;
 
-/// Whether `a` is at most `b` in every objective and below it in one.
+/// Whether `a` is at most `b` in every objective and below it in at least one.
 [[nodiscard]] bool dominates(const Objectives& a, const Objectives& b);
 
 struct Score {
   Objectives objectives{};
-  double violation = 0;  ///< by how much constraints are missed, as shares of their limits; 0 = met
+  double violation = 0;  ///< excess over the constraints, as shares of their limits; 0 = met
 
   [[nodiscard]] bool feasible() const { return violation == 0; }
 };
 
-/// Constrained domination (Deb et al., NSGA-II, IEEE Trans. Evol. Comput. 6(2), 2002, section VI):
-/// what meets the constraints comes before what does not; of two that do not, the smaller
-/// violation; of two that do, by domination.
+/// Constrained domination (Deb et al., NSGA-II, IEEE Trans. Evol. Comput. 6(2), 2002, section VI).
+/// A score that meets the constraints is better than one that does not. Of two that do not, the one
+/// with the smaller violation is better; of two that do, the dominating one.
 [[nodiscard]] bool better(const Score& a, const Score& b);
 
 /// Non-dominated sorting (ibid., III-A) by better(): 0 for the front, 1 for the front of the rest,

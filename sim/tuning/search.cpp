@@ -6,8 +6,8 @@
 namespace kvreplay {
 namespace {
 
-/// Draws in a row without a new composition after which there is taken to be none left.
-constexpr int kMostDraws = 20000;
+/// After this many draws in a row without a new composition, none is assumed to be left.
+constexpr int kMaxDraws = 20000;
 
 class Search {
  public:
@@ -42,7 +42,8 @@ class Search {
     choose_parents();
   }
 
-  /// The best of the old parents and the new compositions, and their places in the tournaments.
+  /// Chooses the best of the old parents and the new compositions, in the order that tournaments
+  /// use.
   void choose_parents() {
     std::vector<Score> scores;
     for (const std::size_t parent : parents_) scores.push_back(all_[parent].score);
@@ -79,10 +80,10 @@ class Search {
 
   std::vector<Composition> make_children(std::int64_t count, bool spread) {
     std::vector<Composition> children;
-    for (int draws = 0; std::ssize(children) < count && draws < kMostDraws; ++draws) {
+    for (int draws = 0; std::ssize(children) < count && draws < kMaxDraws; ++draws) {
       Composition child = parent();
       if (random_.below(2) == 0) child = space_.cross(child, parent(), random_);
-      // The first generation comes of few starts: it goes further from them.
+      // The first generation has few starts, so its children change more.
       const auto changes = static_cast<int>(1 + random_.below(spread ? 6 : 3));
       const auto accepted = space_.accept(space_.mutate(child, changes, random_));
       if (!accepted || !known_.insert(*accepted).second) continue;
@@ -92,7 +93,7 @@ class Search {
     return children;
   }
 
-  /// The winner of a tournament: parents_ stands in the order of rank and distance.
+  /// The winner of a tournament: parents_ is ordered by rank and distance.
   const Composition& parent() {
     const std::uint64_t one = random_.below(parents_.size());
     const std::uint64_t other = random_.below(parents_.size());
@@ -104,7 +105,7 @@ class Search {
   const EvaluateAll& evaluate_;
   Random random_;
   std::vector<Evaluated> all_;
-  std::vector<std::size_t> parents_;  ///< indices in all_, the best first
+  std::vector<std::size_t> parents_;  ///< indices in all_, best first
   std::set<Composition> known_;
 };
 

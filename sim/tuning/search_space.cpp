@@ -19,8 +19,8 @@ using nlohmann::json;
 
 namespace {
 
-/// What a number is multiplied by to get a neighbour. No powers of a drawn exponent, which would
-/// depend on the machine's library.
+/// Factors that turn a number into a neighbour. Powers of a drawn exponent would depend on the
+/// machine's C library.
 constexpr std::array kFactors{0.25, 0.5, 0.71, 0.84, 1.19, 1.41, 2.0, 4.0};
 
 std::span<const Parameter> parameters_of(const std::string& role, const json& member) {
@@ -36,7 +36,7 @@ std::vector<std::string> members_with_stream() {
   return members;
 }
 
-/// A text without choices names a file: there are no others to try.
+/// A text without choices names a file, for which there are no alternatives to try.
 bool can_change(const Parameter& parameter) {
   return !std::holds_alternative<std::string>(parameter.type) || parameter.choices.size() > 1;
 }
@@ -46,17 +46,17 @@ const T& one_of(std::span<const T> items, Random& random) {
   return items[random.below(items.size())];
 }
 
-/// To three significant digits, which is as many as anybody would write.
+/// Rounds to three significant digits, as many as people write.
 double rounded(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g", value);
   return std::strtod(text.data(), nullptr);
 }
 
-/// A power of two from 1 to `most`, each as likely as any other.
-double power_of_two(double most, Random& random) {
+/// A power of two from 1 to `max`; all are equally likely.
+double power_of_two(double max, Random& random) {
   std::uint64_t powers = 1;
-  while (std::ldexp(1.0, static_cast<int>(powers)) <= most) ++powers;
+  while (std::ldexp(1.0, static_cast<int>(powers)) <= max) ++powers;
   return std::ldexp(1.0, static_cast<int>(random.below(powers)));
 }
 
@@ -135,7 +135,7 @@ std::optional<Composition> SearchSpace::accept(const Composition& composition) c
 
 bool SearchSpace::is_held(const std::string& role, const std::string& parameter) const {
   const std::string key = role + "." + parameter;
-  // Quality is not measured in dense layers: the recording cannot say what they are worth.
+  // Layers with full attention are not measured, so the recording cannot judge their number.
   return key == "stream.dense_layers" || options_.held.contains(role) ||
          options_.held.contains(key);
 }
@@ -150,25 +150,25 @@ Value SearchSpace::drawn(const Parameter& parameter, const Value& now, Random& r
   const bool is_integer = std::holds_alternative<std::int64_t>(now);
   const double old =
       is_integer ? static_cast<double>(std::get<std::int64_t>(now)) : std::get<double>(now);
-  // More than the whole recording changes nothing any more.
+  // Values beyond the whole recording have no further effect.
   const auto whole =
       static_cast<double>(parameter.unit == "bytes" ? layer_bytes_ : trace_.info().tokens);
-  const double most = std::max(std::min(parameter.maximum, whole), old);
+  const double max = std::max(std::min(parameter.maximum, whole), old);
 
-  // 0 often means "by another parameter" or "none": a value of its own.
+  // 0 often means "by another parameter" or "none", so it is tried separately.
   if (parameter.minimum <= 0 && old > 0 && random.below(8) == 0) {
     return is_integer ? Value(std::int64_t{0}) : Value(0.0);
   }
   double value = old * one_of<double>(kFactors, random);
   if (old <= 0 || random.below(4) == 0) {
     value = parameter.maximum <= 1 ? static_cast<double>(1 + random.below(20)) / 20
-                                   : power_of_two(most, random);
+                                   : power_of_two(max, random);
   }
-  value = std::clamp(value, parameter.minimum, most);
+  value = std::clamp(value, parameter.minimum, max);
   if (!is_integer) return rounded(value);
   auto whole_value = static_cast<std::int64_t>(std::llround(value));
   if (whole_value == std::get<std::int64_t>(now)) {
-    whole_value += static_cast<double>(whole_value) < most ? 1 : -1;
+    whole_value += static_cast<double>(whole_value) < max ? 1 : -1;
   }
   return std::max(whole_value, static_cast<std::int64_t>(std::ceil(parameter.minimum)));
 }

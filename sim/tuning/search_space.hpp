@@ -13,46 +13,46 @@ namespace kvreplay {
 
 class TraceReader;
 
-/// The parts and arguments of a system, as SystemSpec::resolved() writes them.
+/// The parts and arguments of a system, in the form of SystemSpec::resolved().
 using Composition = std::string;
 
 /// The system as a composition. Files that it names become absolute paths, so that it means the
-/// same wherever it stands.
+/// same everywhere.
 [[nodiscard]] Composition composition_of(const SystemSpec& system);
 
-/// The composition as a system. UserError where its parts do not fit each other.
+/// The composition as a system. Throws UserError where its parts do not fit each other.
 [[nodiscard]] SystemSpec system_of(const Composition& composition, const std::string& name);
 
-/// A system's file, of the given title and source, with the composition's parts.
+/// A system's file with the given title and source and the composition's parts.
 [[nodiscard]] std::string system_file(const Composition& composition, const std::string& title,
                                       const std::string& source);
 
 struct SpaceOptions {
-  bool any_part = false;         ///< parts may be exchanged, too, not only their arguments
+  bool any_part = false;         ///< parts may be exchanged, not only their arguments
   std::set<std::string> held{};  ///< "precision" or "stream.sink_tokens": as in the first parent
   std::set<std::string> excluded{};  ///< "grouping/global": parts that no composition has
 };
 
-/// Which compositions there are: every part in the catalogue with every argument that its
-/// declaration allows. What fits together is what the program accepts.
+/// The compositions to search: every part in the catalogue with every argument that its declaration
+/// allows. The program's own checks decide which of them are valid.
 class SearchSpace {
  public:
-  /// The trace outlives this object: it says which sizes of groups, budgets and caches make sense,
-  /// and whether parts find in it what they need.
+  /// The trace must outlive this object. It determines which sizes of groups, budgets and caches
+  /// make sense, and whether parts find in it what they need.
   SearchSpace(const TraceReader& trace, SpaceOptions options);
 
-  /// The composition in its canonical form. UserError, where a check of the program refuses it: its
-  /// parts do not fit, it needs what the trace has not, a part is excluded, or it is an oracle,
-  /// which no machine can run.
+  /// The composition in its canonical form. Throws UserError where a check of the program refuses
+  /// it: its parts do not fit, the trace lacks what it needs, a part is excluded, or it is an
+  /// oracle, which no machine can run.
   [[nodiscard]] Composition checked(const Composition& composition) const;
-  /// The same; nothing where checked() refuses.
+  /// The same, with none where checked() refuses.
   [[nodiscard]] std::optional<Composition> accept(const Composition& composition) const;
 
-  /// A neighbour, which accept() may refuse: `changes` arguments or parts are others.
+  /// A neighbour with `changes` changed arguments or parts, which accept() may refuse.
   [[nodiscard]] Composition mutate(const Composition& composition, int changes,
                                    Random& random) const;
-  /// Each part of one parent or of the other, which accept() may refuse; arguments of a part that
-  /// both have come from either.
+  /// Each part comes from one parent or the other; arguments of a part that both have come from
+  /// either. accept() may refuse the result.
   [[nodiscard]] Composition cross(const Composition& first, const Composition& second,
                                   Random& random) const;
 
@@ -60,7 +60,7 @@ class SearchSpace {
   [[nodiscard]] bool is_held(const std::string& role, const std::string& parameter) const;
   void exchange_part(nlohmann::json& object, Random& random) const;
   void change_argument(nlohmann::json& object, Random& random) const;
-  /// Another value than `now`, near it or, at times, anywhere.
+  /// A value other than `now`, near it or sometimes anywhere.
   [[nodiscard]] Value drawn(const Parameter& parameter, const Value& now, Random& random) const;
 
   const TraceReader& trace_;

@@ -29,7 +29,7 @@ void check_known(const char* option, const char* kind, const std::vector<std::st
   }
 }
 
-/// "precision", "stream.sink_tokens".
+/// Checks keys such as "precision" and "stream.sink_tokens".
 void check_held(const std::vector<std::string>& held) {
   std::vector<std::string> known;
   for (const Parameter& parameter : DecideSpec::stream_parameters()) {
@@ -67,7 +67,7 @@ std::vector<std::string> system_sets(const TuneRequest& request) {
   return {"system=" + nlohmann::json(names).dump()};
 }
 
-/// Of the two traces that ship, the dialogue for what is tuned on the story.
+/// Of the two traces that ship, the dialogue if the search is tuned on the story.
 std::vector<std::string> default_validation(const std::string& tuned_on) {
   std::error_code ignored;
   if (!fs::equivalent(tuned_on, find_trace("story", {}), ignored)) return {};
@@ -225,7 +225,7 @@ Validation Tuner::validate_on(const std::string& trace, const Tuning& tuning,
     row.score = request_.goal.score(row.cell);
   }
   if (validation.rows.empty()) {
-    // What one replay says, it says of all.
+    // The first error of one replay applies to all.
     try {
       static_cast<void>(replay(experiment));
     } catch (const UserError& error) {

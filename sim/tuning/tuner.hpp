@@ -17,49 +17,49 @@ namespace kvreplay {
 class Progress;
 class StageStore;
 
-/// What to search, from where, and on what to try again what was found. Members are named as the
-/// options of `kvreplay tune` are, and so are errors.
+/// What to search, from which systems, and on which traces to validate the result. Members are
+/// named like the options of `kvreplay tune`, and errors name those options.
 struct TuneRequest {
   ExperimentRequest experiment{};
-  std::string system{};  ///< whose parameters are searched, or "any": also the parts
+  std::string system{};  ///< whose parameters are searched; "any" also searches the parts
   Goal goal{};
   std::vector<std::string> hold{};     ///< SpaceOptions::held
   std::vector<std::string> exclude{};  ///< SpaceOptions::excluded
-  /// Systems to compare with, by name or file. None: the experiment's where parts are searched,
-  /// from which the search then starts; else the system as it ships.
+  /// Systems to compare with, by name or file. Empty: the experiment's systems where parts are
+  /// searched, from which the search then starts; otherwise the system as it ships.
   std::vector<std::string> against{};
   SearchOptions search{};
-  std::string best_by = "auto";  ///< of best_rules()
-  /// Traces that nothing is tuned on. Without a value: of the two that ship, the dialogue for what
-  /// is tuned on the story.
+  std::string best_by = "auto";  ///< one of best_rules()
+  /// Traces that nothing is tuned on. Without a value: of the two that ship, the dialogue if the
+  /// search is tuned on the story.
   std::optional<std::vector<std::string>> validate{};
 };
 
-/// A search of compositions of parts and arguments on replays of one trace: from systems that ship
-/// to compositions, their scores, the best of them, and how these do on other texts.
+/// Searches compositions of parts and arguments on replays of one trace. It goes from systems that
+/// ship to compositions, their scores, the best one, and its results on other texts.
 class Tuner {
  public:
-  /// Reads and checks all that the search needs. UserError, before any work: of what is named and
-  /// not known, of an experiment with several traces, models ..., and where the trace does not
-  /// allow the system that is tuned.
+  /// Reads and checks everything that the search needs. Throws UserError before any work: for
+  /// unknown names, for an experiment with several traces, models and so on, and where the trace
+  /// does not allow the tuned system.
   explicit Tuner(TuneRequest request);
   Tuner(const Tuner&) = delete;
   Tuner& operator=(const Tuner&) = delete;
 
-  /// Of what is tuned: "any", or the system's.
+  /// What is tuned: "any", or the name of the system.
   [[nodiscard]] std::string name() const;
-  /// A line for each system that the trace does not allow: no start and no reference.
+  /// One line per system that the trace does not allow, which is neither a start nor a reference.
   [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
-  /// Compositions that tune() evaluates at most, its unit of progress.
+  /// Upper limit of the compositions that tune() evaluates: its units of progress.
   [[nodiscard]] std::int64_t work() const;
 
-  /// Searches and judges. `store` and `progress`: null = none. UserError where nothing can be
-  /// replayed, or nothing meets the limits.
+  /// Searches and judges. `store` and `progress`: null = none. Throws UserError where nothing can
+  /// be replayed, or nothing meets the limits.
   [[nodiscard]] Tuning tune(StageStore& store, Progress* progress) const;
-  /// Replays the front, the best and the references on each of those traces.
+  /// Replays the front, the best and the references on each validation trace.
   [[nodiscard]] std::vector<Validation> validate(const Tuning& tuning, StageStore& store) const;
-  /// evaluated.csv, front.csv, comparison.csv, validation.TRACE.csv, best.json, answer.txt,
-  /// manifest.json. `command` gives the same results again.
+  /// evaluated.csv, front.csv, comparison.csv, validation.TRACE.csv, best.json, answer.txt and
+  /// manifest.json. `command` reproduces the results.
   [[nodiscard]] std::vector<ResultFile> files(const Tuning& tuning,
                                               const std::vector<Validation>& validations,
                                               const std::string& command, StageStore& store) const;

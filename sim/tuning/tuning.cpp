@@ -26,7 +26,7 @@ std::vector<Objectives> objectives_of(const std::vector<const TunedRow*>& rows) 
 
 }  // namespace
 
-const TunedRow* least_row(const std::vector<const TunedRow*>& rows, std::size_t objective) {
+const TunedRow* min_row(const std::vector<const TunedRow*>& rows, std::size_t objective) {
   const TunedRow* best = nullptr;
   const auto order = [&](const TunedRow& row) {
     Objectives objectives = row.score.objectives;
@@ -72,8 +72,8 @@ void judge(Tuning& tuning, const std::string& best_by) {
   }
   const TunedRow* best = nullptr;
   if (rule == "balance") {
-    // The shortest way to the point that has the best of each objective; each counts by its range
-    // on the front.
+    // The shortest distance to the point with the best of each objective. Each objective is scaled
+    // by its range on the front.
     Objectives low;
     Objectives high;
     low.fill(std::numeric_limits<double>::infinity());
@@ -99,7 +99,7 @@ void judge(Tuning& tuning, const std::string& best_by) {
     }
     tuning.best_reason = "balance of quality, latency and memory";
   } else {
-    best = least_row(front, rule == "latency" ? kLatency : kQuality);
+    best = min_row(front, rule == "latency" ? kLatency : kQuality);
     tuning.best_reason =
         rule == "latency" ? "latency within the limits" : "quality within the limits";
   }
@@ -118,7 +118,7 @@ std::vector<Comparison> comparisons(const std::vector<TunedRow>& rows) {
       if (objectives[kQuality] <= row.score.objectives[kQuality]) as_faithful.push_back(one);
       if (objectives[kLatency] <= row.score.objectives[kLatency]) as_fast.push_back(one);
     }
-    all.push_back({&row, least_row(as_faithful, kLatency), least_row(as_fast, kQuality)});
+    all.push_back({&row, min_row(as_faithful, kLatency), min_row(as_fast, kQuality)});
   }
   return all;
 }

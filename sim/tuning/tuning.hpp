@@ -11,7 +11,7 @@
 namespace kvreplay {
 
 struct TunedRow {
-  std::string name;  ///< of the system, or by the number of the evaluation
+  std::string name;  ///< of the system, or from the number of the evaluation
   Composition composition;
   std::int64_t generation = 0;
   bool reference = false;  ///< a system as it ships, with the experiment's settings
@@ -37,25 +37,25 @@ struct Validation {
   std::string problem;  ///< why there are no rows
 };
 
-/// The row that is least in an objective; of equals the least in the others, then the first. Null
-/// of none.
-[[nodiscard]] const TunedRow* least_row(const std::vector<const TunedRow*>& rows,
-                                        std::size_t objective);
+/// The row with the minimum of an objective. Ties go to the minimum of the other objectives, then
+/// to the first row. Null without rows.
+[[nodiscard]] const TunedRow* min_row(const std::vector<const TunedRow*>& rows,
+                                      std::size_t objective);
 
 /// The rules that judge() knows.
 [[nodiscard]] const std::vector<std::string>& best_rules();
 
-/// Marks the front, which takes rows that meet the limits alone, and picks the best by the rule:
-/// "latency", "quality", "balance", or "auto". UserError where no row meets the limits.
+/// Marks the front, which holds only rows within the limits, and picks the best by the rule:
+/// "latency", "quality", "balance" or "auto". Throws UserError where no row meets the limits.
 void judge(Tuning& tuning, const std::string& best_by);
 
-/// How a reference stands against what the search found, both within the limits.
+/// How a reference compares with what the search found, both within the limits.
 struct Comparison {
   const TunedRow* reference = nullptr;
-  const TunedRow* faster = nullptr;         ///< least latency at no worse quality; null = none
+  const TunedRow* faster = nullptr;         ///< lowest latency at no worse quality; null = none
   const TunedRow* more_faithful = nullptr;  ///< best quality at no worse latency; null = none
 };
-/// One for each reference. They point into `rows`.
+/// One comparison per reference. They point into `rows`.
 [[nodiscard]] std::vector<Comparison> comparisons(const std::vector<TunedRow>& rows);
 
 /// Hypervolumes of the rows within the limits, as shares of the box from zero to Goal::reference().

@@ -12,14 +12,14 @@
 namespace kvreplay {
 namespace {
 
-/// The one that is not the goal's.
+/// The measure of fidelity that is not the goal.
 std::string other_quality_text(const Goal& goal, const QualityMeans& quality) {
   return goal.quality == "attention_mass"
              ? "output error " + fixed_text(quality.output_error, 4)
              : "attention mass " + fixed_text(quality.attention_mass, 4);
 }
 
-/// "grouping page (group_tokens 4)", a line each.
+/// "grouping page (group_tokens 4)", one part per line.
 std::string parts_text(const Composition& composition) {
   const nlohmann::json object = nlohmann::json::parse(composition);
   std::string text;
@@ -50,7 +50,7 @@ void add_extremes(std::ostream& text, const Tuning& tuning) {
   const std::pair<const char*, std::size_t> ends[] = {
       {"fastest", kLatency}, {"most faithful", kQuality}, {"smallest", kDram}};
   for (const auto& [name, objective] : ends) {
-    const TunedRow& row = *least_row(front, objective);
+    const TunedRow& row = *min_row(front, objective);
     text << "  " << std::left << std::setw(14) << name << row.name << ": "
          << tuning.goal.text(row.score.objectives) << '\n';
   }

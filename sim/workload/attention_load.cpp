@@ -20,7 +20,7 @@ AttentionLoad::AttentionLoad(const TraceReader& trace)
 void AttentionLoad::operator()(std::int64_t duration_ns) {
   const std::int64_t until = monotonic_ns() + duration_ns;
   while (monotonic_ns() < until) {
-    // Every call other tokens and the next head, so that the memory is really read.
+    // Every call uses other tokens and the next head, so that the memory is really read.
     head_ = (head_ + 1) % layer_.keys.heads;
     for (std::int32_t& token : tokens_) {
       token = static_cast<std::int32_t>((first_ += 37) % layer_.keys.tokens);

@@ -7,8 +7,8 @@
 
 namespace kvreplay {
 
-/// Computes with the attention kernel on a layer of the trace until the time is over: what else
-/// runs on the memory and the processor while requests are under way.
+/// Computes with the attention kernel on a layer of the trace until the time is over. It stands for
+/// the load on memory and processor while requests are in progress.
 class AttentionLoad {
  public:
   explicit AttentionLoad(const TraceReader& trace);

@@ -27,7 +27,7 @@ bool is_schedule(const std::string& file) {
   return stream && std::getline(stream, line) && line == Schedule::kFirstLine;
 }
 
-/// A file that is none of what SOURCE may be, and no name of an experiment either.
+/// Throws for a source that is neither a known kind of file nor the name of an experiment.
 bool is_something_else(const std::string& file, const ConfigFolder& configs) {
   if (file.ends_with(".json") || !std::filesystem::is_regular_file(file)) return false;
   const std::vector<std::string> known = configs.names("experiments");
@@ -37,7 +37,7 @@ bool is_something_else(const std::string& file, const ConfigFolder& configs) {
   return !(stream >> first) || first != '{';
 }
 
-/// Of --set, those that change the device, applied to its file.
+/// Applies the --set options that change the device to the device's file.
 DeviceSpec load_device(const std::string& file, const std::vector<std::string>& sets) {
   constexpr std::string_view kDevice = "device.";
   ConfigNode node = ConfigNode::load(file);
@@ -74,7 +74,7 @@ DeviceWorkload from_experiment(const WorkloadRequest& request, const std::string
   return workload;
 }
 
-/// Of one file its hash; of several the hash of each, by name.
+/// The hash of a single file; for several files, the hash of each by name.
 Json sha256_of(const std::vector<std::string>& files) {
   if (files.size() == 1) return sha256_file(files.front());
   Json hashes;
@@ -85,7 +85,7 @@ Json sha256_of(const std::vector<std::string>& files) {
 }  // namespace
 
 DeviceWorkload load_device_workload(const WorkloadRequest& request) {
-  // Absolute: an experiment would look for it beside itself.
+  // Absolute, because an experiment looks up relative paths beside itself.
   std::string device = request.configs.file("devices", request.model_device, {});
   device = std::filesystem::absolute(device).string();
   const bool log = is_io_log(request.source);

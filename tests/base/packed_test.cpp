@@ -12,11 +12,11 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMin = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
 TEST(Packed, ReadsBackWhatWasWritten) {
-  std::vector<std::int64_t> integers{0, 1, -1, 63, 64, -64, -65, 8191, 8192, kMost, kLeast, kMost};
+  std::vector<std::int64_t> integers{0, 1, -1, 63, 64, -64, -65, 8191, 8192, kMax, kMin, kMax};
   Random random(7);
   for (int bits = 0; bits < 64; ++bits) {
     integers.push_back(static_cast<std::int64_t>(random.next() >> bits));

@@ -17,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 
 /// The seeds and streams of stored results depend on these numbers. They follow from the published
-/// definitions of splitmix64 and xoshiro256**, worked through once more below.
+/// definitions of splitmix64 and xoshiro256**, which are written out once more below.
 TEST(RandomTest, IsXoshiroSeededBySplitmix) {
   constexpr std::uint64_t kSeed = 12345;
   std::array<std::uint64_t, 4> s{};

@@ -56,7 +56,7 @@ TEST(Size, FractionsOfWholeBytes) {
   EXPECT_EQ(parse_size("1.1GB"), 1'100'000'000);
   EXPECT_EQ(parse_size("2.0B"), 2);
   EXPECT_EQ(parse_size("1.0001kB"), std::nullopt);
-  // A letter alone is for whole numbers, and a number alone is whole bytes.
+  // A single letter needs a whole number, and a plain number must be whole bytes.
   EXPECT_EQ(parse_size("1.5K"), std::nullopt);
   EXPECT_EQ(parse_size("1.5"), std::nullopt);
 }

@@ -26,7 +26,7 @@ TEST(Statistics, APercentileIsTheFirstValueThatEnoughDoNotExceed) {
   EXPECT_EQ(percentile(four, 1), 9);
 }
 
-/// Against integer arithmetic: in binary, 0.999 * 4000 may exceed 3996.
+/// Compared with integer arithmetic, because in binary 0.999 * 4000 may exceed 3996.
 TEST(Statistics, APercentilesRankIsExact) {
   for (std::uint64_t count = 1; count <= 20000; count += count < 2000 ? 1 : 1000) {
     for (std::uint64_t tenths = 1; tenths <= 1000; ++tenths) {

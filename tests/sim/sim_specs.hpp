@@ -20,7 +20,7 @@ inline ModelSpec tiny_model() {
                           "tiny");
 }
 
-/// 1 GFLOP/s, 1 GB/s, 10 us a layer, 5 us more for a selection.
+/// 1 GFLOP/s, 1 GB/s, 10 us per layer, 5 us more for a selection.
 inline PlatformSpec tiny_platform() {
   return PlatformSpec::parse(ConfigNode::parse(R"({
       "title": "tiny", "source": "test", "compute_gflop_s": 2, "compute_share": 0.5,

@@ -3,15 +3,15 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-/// HDF5 1.10 never frees a file whose last flush failed. Read by the leak sanitizer where there is
-/// one.
+/// HDF5 1.10 never frees a file whose last flush failed. The leak sanitizer, where there is one,
+/// reads this.
 extern "C" [[gnu::used]] inline const char* __lsan_default_suppressions() {
   return "leak:libhdf5\n";
 }
 
 namespace kvreplay {
 
-/// While it lives, no file of this process may grow beyond `bytes`: a write fails as on a full
+/// While it lives, no file of this process can grow beyond `bytes`: a write fails as on a full
 /// disk.
 class FileSizeLimit {
  public:

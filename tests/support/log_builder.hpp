@@ -10,8 +10,9 @@
 
 namespace kvreplay {
 
-/// A stream's log, written by hand: the prompt's events, then for each step ask() and its events.
-///   StreamBuilder().create({0, 1}).ask({0}).append(0, {2}).log()
+/// A stream's log, written by hand: the prompt's events, then for each step request() and its
+/// events.
+///   StreamBuilder().create({0, 1}).request({0}).append(0, {2}).log()
 class StreamBuilder {
  public:
   explicit StreamBuilder(std::int64_t kv_heads = 1, std::int64_t query_heads = 1) {
@@ -41,7 +42,7 @@ class StreamBuilder {
   }
 
   /// A step begins. Every query head attends to `attended` tokens.
-  StreamBuilder& ask(const std::vector<GroupId>& groups, std::int32_t attended = 1) {
+  StreamBuilder& request(const std::vector<GroupId>& groups, std::int32_t attended = 1) {
     log_.end_segment();
     log_.requested.insert(log_.requested.end(), groups.begin(), groups.end());
     log_.requested_begin.push_back(std::ssize(log_.requested));
@@ -51,7 +52,7 @@ class StreamBuilder {
     log_.buffered_tokens.push_back(0);
     return cost(0, 0, 0);
   }
-  /// What the step's scoring costs.
+  /// The cost of the step's scoring.
   StreamBuilder& cost(std::int64_t held_bytes, std::int64_t read_bytes, std::int64_t flops) {
     const auto steps = static_cast<std::size_t>(log_.steps());
     log_.held_bytes.resize(steps);
@@ -106,7 +107,7 @@ struct RandomStreamOptions {
   bool changes = true;  ///< splits, evictions, dissolved groups, re-encoded tokens, loads
 };
 
-/// A stream that does a bit of everything. Tokens are in formats 0 to 2.
+/// A stream with random events of every kind. Tokens are in formats 0 to 2.
 inline StreamLog random_stream(Random& random, const RandomStreamOptions& options) {
   StreamBuilder builder(options.kv_heads, options.query_heads);
   std::vector<std::vector<Token>> groups;
@@ -119,11 +120,11 @@ inline StreamLog random_stream(Random& random, const RandomStreamOptions& option
     return ids;
   };
   const auto pick = [&](const std::vector<GroupId>& ids) { return ids[random.below(ids.size())]; };
-  const auto some_of = [&](std::vector<Token>& tokens, std::size_t least) {
+  const auto some_of = [&](std::vector<Token>& tokens, std::size_t min) {
     std::vector<Token> taken;
     std::vector<Token> left;
     for (const Token token : tokens) {
-      const bool take = taken.size() < least || random.below(2) == 0;
+      const bool take = taken.size() < min || random.below(2) == 0;
       (take ? taken : left).push_back(token);
     }
     tokens = left;
@@ -152,7 +153,7 @@ inline StreamLog random_stream(Random& random, const RandomStreamOptions& option
   for (std::int64_t step = 0; step < options.steps; ++step) {
     std::vector<GroupId> requested = live();
     std::erase_if(requested, [&](GroupId) { return random.below(3) != 0; });
-    builder.ask(requested, static_cast<std::int32_t>(1 + random.below(50)));
+    builder.request(requested, static_cast<std::int32_t>(1 + random.below(50)));
     const auto token = static_cast<Token>(options.prompt_tokens + step);
     builder.buffer({token});
     waiting.push_back(token);

@@ -11,8 +11,8 @@
 
 namespace kvreplay {
 
-/// Random keys, values and queries of one layer, in memory, with grouped queries: 6 query heads on
-/// 2 KV heads unless told otherwise. Neighbouring keys are alike, so that pages and clusters mean
+/// Random keys, values and queries of one layer, in memory, with grouped queries: by default 6
+/// query heads on 2 KV heads. Neighbouring keys are similar, so that pages and clusters mean
 /// something.
 class RandomLayer {
  public:
@@ -67,7 +67,7 @@ class RandomLayer {
   std::vector<Half> queries;  // [query_heads, tokens, head_dim]
 
  private:
-  /// `run` rows in a row are alike.
+  /// `run` consecutive rows are similar.
   [[nodiscard]] std::vector<Half> rows(Random& random, std::int64_t heads, std::int64_t tokens,
                                        std::int64_t run) const {
     std::vector<Half> all;
@@ -91,8 +91,8 @@ class RandomLayer {
   return DecideSpec::parse(ConfigNode::parse(json, "test.json"));
 }
 
-/// What a layer policy does with a layer, start to end. `after_attend(step, attention)` sees each
-/// step.
+/// Drives a layer policy through a layer from start to end. `after_attend(step, attention)` sees
+/// each step.
 template <typename AfterAttend>
 LayerLog replay_layer(const RandomLayer& layer, const DecideSpec& spec, AfterAttend&& after_attend,
                       std::uint64_t seed = 1) {

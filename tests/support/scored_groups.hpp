@@ -23,14 +23,15 @@ class ScoredGroups {
         scoring_(PartConfig<Scoring>::parse(ConfigNode::parse(json, "test.json"))
                      .make({layer.joint_stream(), adapters, 1})) {}
 
-  /// Before any group: for parts that are made of the prompt as a whole.
+  /// Before any group, for parts that are computed from the prompt as a whole.
   void add_prompt() {
     const std::int64_t prompt = layer_.shape.prompt_tokens;
-    scoring_->on_prompt(layer_.entries(prompt), {layer_.query_tensor().first_tokens(prompt), 0});
+    scoring_->notify_prompt(layer_.entries(prompt),
+                            {layer_.query_tensor().first_tokens(prompt), 0});
   }
   void send(const GroupEvent& event) {
     groups.on_event(event);
-    scoring_->on_event(event, groups, layer_.entries(layer_.shape.max_tokens));
+    scoring_->notify_event(event, groups, layer_.entries(layer_.shape.max_tokens));
   }
   void create(Token begin, Token end) {
     std::vector<Token> tokens(static_cast<std::size_t>(end - begin));

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// A folder of its own that goes, with all in it, at the end of the scope.
+/// A new folder that is removed with its content at the end of the scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -9,7 +9,7 @@
 
 namespace kvreplay {
 
-/// The text of the UserError that `work` throws; a failure of the test when it throws none.
+/// The text of the UserError that `work` throws. Fails the test when it throws none.
 template <typename Work>
 [[nodiscard]] std::string user_error_of(const Work& work) {
   try {

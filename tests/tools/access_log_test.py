@@ -1,4 +1,4 @@
-"""What is read out of access logs: statistics and exports; and a controller trained on a trace."""
+"""Statistics and exports of access logs, and a controller trained on a trace."""
 
 import json
 import struct
@@ -34,7 +34,7 @@ class AccessLogs(ProgramTest):
         self.assertGreater(row["key_variance"], 0)
         within = [row[f"selected_within_{n}"] for n in (1, 2, 4, 8, 16)]
         for shorter, longer in zip(within, within[1:]):
-            # Over fewer updates: those whose later steps are known.
+            # Averages over fewer updates: those whose later steps are known.
             self.assertLessEqual(shorter, longer + 0.05)
         self.assertLess(row["sequence_read_bytes"], row["grouped_read_bytes"])
         self.assertLess(row["grouped_read_bytes"], row["correlated_read_bytes"])

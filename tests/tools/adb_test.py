@@ -28,7 +28,7 @@ class AdbTest(RemoteCase):
             raise unittest.SkipTest("no adb (Debian: adb)")
         super().setUpClass()
         # A server and a key of this test's own, in a folder that is its user's alone: it looks at no
-        # emulator, and a server that is there already sees nothing of it.
+        # emulator, and an existing server sees nothing of it.
         private = tempfile.TemporaryDirectory(prefix="kvreplay-adb-")
         cls.addClassCleanup(private.cleanup)
         environment = {"HOME": private.name, "TMPDIR": private.name,
@@ -108,7 +108,7 @@ class AdbTest(RemoteCase):
     def test_where_agents_go_by_themselves(self):
         words = ("device", "probe", self.address, *GRID, "--out", self.out)
         self.succeed(*words)
-        # A folder that is not there is not made.
+        # A missing folder is not created.
         self.tmp.rmdir()
         self.refuses(words, (f"adb:{self.serial}", "sending the agent to /data/local/tmp",
                              "--agent-folder"))
@@ -123,7 +123,7 @@ class AdbTest(RemoteCase):
         self.assertFalse(self.target.exists())
 
     def test_bytes_and_exit_codes_pass_unchanged(self):
-        """Of the line that RemoteDevice runs: what goes in and out, the three streams apart."""
+        """Input and output of the line that RemoteDevice runs, with the three streams kept apart."""
         data = bytes(range(256)) * 64 + b"\r\n\n\r~.\n~.\x04\x1a" + random.Random(1).randbytes(MIB)
         for line, said, errors, code in (
                 ("cat", data, b"", 0), ("cat >&2", b"", data, 0),

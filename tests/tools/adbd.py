@@ -18,8 +18,8 @@ import subprocess
 import threading
 
 HEADER = struct.Struct("<4s5I")  # command, two arguments, bytes that follow, their sum, ~command
-VERSION = 0x01000001  # the first in which nobody sums
-MOST_BYTES = 1 << 20  # of a message
+VERSION = 0x01000001  # the first without checksums
+MAX_BYTES = 1 << 20  # per message
 BANNER = b"device::ro.product.name=none;ro.product.model=none;ro.product.device=none;" \
          b"features=shell_v2"
 AUTH_TOKEN, AUTH_SIGNATURE = 1, 2
@@ -47,12 +47,12 @@ class Key:
 
 
 class Shell:
-    """A line of shell, and the stream to the client that goes by the numbers `ours` and `theirs`.
+    """A line of shell, and its stream to the client, which has the numbers `ours` and `theirs`.
     What is written there is answered by OKAY before more is."""
 
     def __init__(self, connection, ours, theirs, line):
         self.send = lambda command, data=b"": connection.send(command, ours, theirs, data)
-        self.most_bytes = connection.most_bytes
+        self.max_bytes = connection.max_bytes
         self.written = queue.SimpleQueue()  # by the client; None: it is gone
         self.gone = False
         self.may_send = threading.Semaphore()
@@ -68,7 +68,7 @@ class Shell:
         threading.Thread(target=self.run, daemon=True).start()
 
     def close(self):
-        """The client has closed the stream, or is gone."""
+        """The client has closed the stream or has gone."""
         self.gone = True
         self.may_send.release()
         self.written.put(None)
@@ -98,7 +98,7 @@ class Shell:
             self.send(b"OKAY")
 
     def run(self):
-        """Tells the client what the line writes, then its exit code."""
+        """Sends the client what the line writes, then its exit code."""
         errors = threading.Thread(target=self.tell_all, args=(STDERR, self.process.stderr.read1))
         errors.start()
         self.tell_all(STDOUT, self.pipe.recv)
@@ -109,7 +109,7 @@ class Shell:
         self.process.stderr.close()
 
     def tell_all(self, kind, read):
-        while data := read(self.most_bytes - PACKET.size):
+        while data := read(self.max_bytes - PACKET.size):
             self.tell(kind, data)
 
     def tell(self, kind, data):
@@ -122,7 +122,7 @@ class Shell:
 
 
 class Connection:
-    """A client. Streams have a number of either side's."""
+    """A client. Each side numbers its streams."""
 
     def __init__(self, client, folder, key):
         self.client = client
@@ -130,7 +130,7 @@ class Connection:
         self.key = key
         self.token = os.urandom(20)
         self.is_let_in = False
-        self.most_bytes = 0
+        self.max_bytes = 0
         self.sending = threading.Lock()
         self.shells = {}
 
@@ -163,12 +163,12 @@ class Connection:
 
     def answer(self, command, first, second, payload):
         if command == b"CNXN":
-            self.most_bytes = min(second, MOST_BYTES)
+            self.max_bytes = min(second, MAX_BYTES)
             self.send(b"AUTH", AUTH_TOKEN, 0, self.token)
         elif command == b"AUTH" and first == AUTH_SIGNATURE:
             self.is_let_in = self.key is not None and self.key.signed(self.token, payload)
             if self.is_let_in:
-                self.send(b"CNXN", VERSION, self.most_bytes, BANNER)
+                self.send(b"CNXN", VERSION, self.max_bytes, BANNER)
             else:
                 self.send(b"AUTH", AUTH_TOKEN, 0, self.token)
         elif command == b"OPEN" and self.is_let_in:

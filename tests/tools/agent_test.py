@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""kvreplay-agent by itself: its verbs, bytes that are no requests, and what it leaves behind."""
+"""kvreplay-agent alone: its verbs, bytes that are not requests, and what it leaves behind."""
 
 import hashlib
 import json
@@ -203,7 +203,7 @@ class AgentTest(ProgramTest):
             "the largest number": (b"KVR1\xff\xff\xff\xff", 2)}
         for name, (stream, code) in streams.items():
             with self.subTest(name), self.start() as agent:
-                # The end of the input races with the complaint: either code is an orderly end.
+                # The end of the input races with the error message, so either code is an orderly end.
                 _, errors = agent.process.communicate(stream, timeout=PATIENCE)
                 self.assertIn(agent.process.returncode, (code, 3), errors)
 

@@ -31,7 +31,7 @@ def frame(payload):
 
 
 class Agent:
-    """A started agent; `with` kills it in the end."""
+    """A started agent; `with` kills it at the end."""
 
     def __init__(self, words):
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE,
@@ -54,7 +54,7 @@ class Agent:
         self.process.stdin.flush()
 
     def event(self):
-        """The next event that is no sign of life; None at the end."""
+        """The next event other than a sign of life; None at the end."""
         while True:
             header = self.process.stdout.read(8)
             if len(header) < 8:

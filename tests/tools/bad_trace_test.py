@@ -44,7 +44,7 @@ def replaced(path, shape, dtype="f2"):
     return damage
 
 
-# What is done to a sound trace, and what the error must say beside the file's name.
+# What is done to a valid trace, and what the error must contain in addition to the file's name.
 DAMAGE = {
     "missing attribute": (without_attribute("kv_heads"), ["kv_heads"]),
     "never finished": (attribute("complete", 0), ["complete"]),

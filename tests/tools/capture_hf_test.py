@@ -267,7 +267,7 @@ class CaptureKindsTest(TorchTest):
             trace.unlink()
 
     def capture_all(self, models, spoil=""):
-        """Exit code and what was said, by model; of `models` (options by name) those that were made."""
+        """Exit code and messages, by model; of `models` (options by name) those that were made."""
         wanted = [f"{name}={options}" for name, options in models.items() if name in self.made]
         said = self.python("-c", CAPTURE_ALL, CAPTURE, self.ids, spoil, *wanted)
         results, lines = {}, []

@@ -21,7 +21,7 @@ ENGINES = ("io_uring", "aio", "threads", "sync")
 
 
 class Fault:
-    """A target and the plan in which it goes wrong."""
+    """A target, and a plan during which it fails."""
 
     def __init__(self, target, steps, complaint, engines=ENGINES, options=(), once_said="",
                  then=None):
@@ -43,7 +43,7 @@ class DeviceFaultsTest(ProgramTest):
             self.skipTest("/dev/fuse cannot be opened")
 
     def serve(self, *plugin):
-        """A file of what the nbdkit plugin serves."""
+        """A file served by the nbdkit plugin."""
         mount = pathlib.Path(tempfile.mkdtemp(prefix="mount ", dir=self.folder))
         self.addCleanup(mount.rmdir)
         server = subprocess.Popen(
@@ -66,8 +66,8 @@ class DeviceFaultsTest(ProgramTest):
         return mount / "device"
 
     def serve_silence(self):
-        """As serve_script(), with silence there, for a minute at most; and a function that ends it.
-        A process need not have waited for what it has asked, so each has its own device."""
+        """Like serve_script(), with silence there for at most a minute; and a function that ends it.
+        A process may end before its requests do, so each has its own device."""
         answers = self.folder / "answers"
         answers.mkdir(exist_ok=True)
         answer = answers / str(time.monotonic_ns())
@@ -77,8 +77,8 @@ class DeviceFaultsTest(ProgramTest):
         return target, answer.touch
 
     def serve_script(self, there):
-        """Zeros; a read in the third mebibyte first does `there`. What is read before a replay
-        begins, to prove that direct I/O is in effect, lies elsewhere."""
+        """Zeros, where a read in the third mebibyte first runs `there`. What is read before a replay
+        begins, to prove that direct I/O is in effect, is elsewhere."""
         return self.serve(
             "eval", f"get_size=echo {8 * MIB}", "thread_model=echo parallel",
             f"pread=if [ $(($4 / {MIB})) -eq 2 ]; then {there}; fi; head -c $3 /dev/zero")
@@ -99,7 +99,7 @@ class DeviceFaultsTest(ProgramTest):
         return self.serve("file", small / "disk")
 
     def ends_with_2(self, words, once_said="", then=None):
-        """What it says on standard error. `then` is called once it has said `once_said`."""
+        """Its standard error. `then` is called once it has printed `once_said`."""
         process = subprocess.Popen([PROGRAM, *words], cwd=self.folder, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.wait)
@@ -123,7 +123,7 @@ class DeviceFaultsTest(ProgramTest):
         return errors
 
     def replay(self, fault, engine):
-        """Its complaint and its result."""
+        """Its error message and its result."""
         commands = [line for step in fault.steps for line in step if line[:2] in ("r ", "w ")]
         plan, out = self.folder / "plan", self.folder / "out"
         plan.write_text("\n".join(
@@ -144,7 +144,7 @@ class DeviceFaultsTest(ProgramTest):
         return complaint, result
 
     def fails(self, make):
-        """`make(engine)` gives the fault, anew for each engine."""
+        """`make(engine)` gives the fault, newly for each engine."""
         for engine in ENGINES:
             with self.subTest(engine=engine):
                 fault = make()
@@ -173,7 +173,7 @@ class DeviceFaultsTest(ProgramTest):
         target = self.full_device()
         size = MIB // 2
         steps = [["submit 1", f"w {step * size} {size}", f"wait {step}"] for step in range(8)]
-        # What one engine has written is in the way of the next: all fail at the same place.
+        # Each engine writes over what the previous one wrote, so all fail at the same place.
         for result in self.fails(lambda: Fault(target, steps, "failed (No space left on device)",
                                                options=("--allow-destructive",))):
             self.assertLessEqual(result["steps"], 4)
@@ -210,7 +210,7 @@ class DeviceFaultsTest(ProgramTest):
             self.assertEqual(result["steps"], 2)
 
     def test_a_device_that_does_not_answer_a_probe(self):
-        # An agent that the kernel does not let go is waited for, for seconds: by one engine.
+        # Waiting for an agent that the kernel does not release takes seconds, so one engine is enough.
         for place, engines in (("", ENGINES), ("local:", ("sync",))):
             for engine in engines:
                 with self.subTest(place=place, engine=engine):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`kvreplay device schedule`, `time` and `replay`: the same plan written down, on a model, for real."""
+"""`kvreplay device schedule`, `time` and `replay`: one plan in a file, on a model and on a real file."""
 
 import csv
 import io
@@ -288,7 +288,7 @@ class DeviceReplayTest(ProgramTest):
             commands = [line.split() for line in schedule if line.startswith(letter)]
             self.assertEqual(job[direction]["total_ios"], len(commands))
             self.assertEqual(job[direction]["io_bytes"], sum(int(c[2]) for c in commands))
-        # And what fio logs of it is the same workload.
+        # fio's own log of it is the same workload.
         self.succeed("device", "time", "tiny.fiolog", "--model-device", "ufs40")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""`kvreplay device`: describe a model, probe a file, fit the one to the other."""
+"""`kvreplay device`: describe a model, probe a file, and fit a model to it."""
 
 import csv
 import io
@@ -158,7 +158,7 @@ class DeviceTest(ProgramTest):
 
     def test_calibrate_writes_a_preset_that_replays(self):
         self.need_direct_io()
-        # So long that a stall of a busy machine leaves rate and latency in keeping with the depth.
+        # Long enough that rate and latency match the depth even if a busy machine stalls.
         self.probe(self.target, "--size", "8K,32K,128K", "--depth", "1,4,16", seconds=0.2)
         table = self.succeed("device", "calibrate", "probe.json", "--out", "mine.json")
         self.assertIn("Reads, held out", table)
@@ -168,7 +168,7 @@ class DeviceTest(ProgramTest):
         self.succeed("device", "describe", "./mine.json", "--size", "4K", "--depth", "1")
 
     def measurement(self, name, truth, percents):
-        """What a probe would write of a device that does what the model `truth` does."""
+        """What a probe would report for a device that behaves like the model `truth`."""
         points = []
         for percent in percents:
             text = self.succeed("device", "describe", *truth, "--size", "8K,32K,128K", "--depth",
@@ -211,7 +211,7 @@ class DeviceTest(ProgramTest):
         self.assertEqual(preset["program_us"], json.loads(
             (self.folder / "again.json").read_text())["program_us"])
 
-        # Drawn over what the model makes of the same mix.
+        # Drawn over the model's results for the same mix.
         for percent, drawn in (("100", True), ("30", True), ("50", False)):
             (self.folder / "model.csv").write_text(self.succeed(
                 "device", "describe", "./written.json", "--size", "8K,128K", "--depth", "1,16",

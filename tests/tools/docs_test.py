@@ -1,6 +1,6 @@
 """The pages of docs/systems are what the program says of the configs: `tools/update-docs`. Commands
 that the documentation shows exist, with the options that it gives them; so do the links, paths and
-tests that it names. Lines fit into 120 columns."""
+tests that it names. Lines fit into 120 columns, and the table of targets is that of the build."""
 
 import functools
 import re
@@ -12,8 +12,8 @@ PAGES = SOURCE / "docs/systems"
 AGAIN = "not what the program prints: run tools/update-docs"
 
 COLUMNS = 120
-# What a program writes is as wide as it writes it: whole pages, or the tables of a page.
-WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/papers-claims.md"}
+# Text that a program writes may be wider: whole pages, or the tables of a page.
+WRITTEN_PAGES = {*PAGES.glob("*.md"), SOURCE / "docs/results/papers-claims.md"}
 PRINTED_TABLES = {SOURCE / "docs/results/device-accuracy.md"}
 ROOMS = "base|traces|devices|policies|sim|tools|configs|docs|tests|notebooks|cmake"
 
@@ -79,6 +79,20 @@ class Docs(ProgramTest):
                     named += 1
         self.assertGreater(named, 100, "the pages' paths were not found")
 
+    def test_the_architecture_has_the_targets_of_the_build(self):
+        page = (SOURCE / "docs/architecture.md").read_text()
+        shown = {target: set(re.findall(r"[\w/]+", needs))
+                 for target, needs in re.findall(r"(?m)^\| `([\w/]+)` \| ([\w/, ]*) ?\|", page)}
+        build = (SOURCE / "CMakeLists.txt").read_text()
+        folders = re.search(r"set\(KVREPLAY_LIBRARIES([^)]*)\)", build)[1].split()
+        targets = {}
+        for call in re.findall(r"(?m)^kvreplay_library\(([^)]*)\)", build):
+            name, _, needs = call.partition(" ")
+            targets[name] = {word for word in needs.partition("DEPENDS")[2].split()
+                             if word in folders}  # the others are not ours
+        self.assertEqual(sorted(targets), sorted(folders))
+        self.assertEqual({name: shown.get(name) for name in folders}, targets)
+
     def test_tests_that_the_architecture_names_exist(self):
         named, file = 0, None
         for word in re.findall(r"`([^`\s]+)`", (SOURCE / "docs/architecture.md").read_text()):
@@ -120,7 +134,7 @@ def pages():
 
 
 def prose_and_code(page):
-    """Its lines with their numbers, but for ```text blocks: those show what a program printed."""
+    """The page's lines with their numbers, without ```text blocks, which show a program's output."""
     printed = False
     for number, line in enumerate(page.splitlines(), 1):
         if line.startswith("```"):
@@ -130,13 +144,13 @@ def prose_and_code(page):
 
 
 def anchors(page):
-    """Of its headings, as GitHub makes them."""
+    """The anchors of the page's headings, as GitHub makes them."""
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
             for heading in re.findall(r"(?m)^#+ (.+)$", page)}
 
 
 def exists(path):
-    """A word in capitals stands for any name, as a folder for any folders."""
+    """Whether the path exists. A word in capitals stands for any name; as a folder, for any folders."""
     if (SOURCE / path).exists():
         return True
     parts = ["**" if re.fullmatch("[A-Z]+", part) else re.sub("[A-Z]{2,}", "*", part)

@@ -1,4 +1,4 @@
-"""The main job on the shipped trace: what the first experiment gives, and how it is shown."""
+"""The main task on the shipped trace: the results of the first experiment, and how they are shown."""
 
 import csv
 import io

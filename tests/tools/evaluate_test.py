@@ -110,7 +110,7 @@ class Evaluate(ProgramTest):
 
     @classmethod
     def controller(cls, name):
-        """The shipped one with a last layer that always says 2 or 16 bits."""
+        """The shipped controller with a last layer that always chooses 2 or 16 bits."""
         shipped = json.loads((SOURCE / "configs/controllers/smollm2-135m-dialogue.json")
                              .read_text())
         shipped["parameters"][-4:] = [1000, 0, 0, 0] if name == "narrow" else [0, 0, 0, 1000]

@@ -41,7 +41,7 @@ writer.write_tensors_to_file()
 writer.close()
 """
 
-# The script with a disk of so many free bytes.
+# Runs the script on a disk with this many free bytes.
 ON_A_SMALL_DISK = """
 import collections, os, runpy, shutil, sys
 free = int(sys.argv[1])
@@ -136,7 +136,7 @@ class FetchModel(ProgramTest):
         self.assertFalse(self.out.exists())
 
     def part_of_the_index(self, *numbers):
-        """An index with these parts alone."""
+        """An index with only these parts."""
         index = self.folder / "some"
         shutil.rmtree(index, ignore_errors=True)
         index.mkdir()

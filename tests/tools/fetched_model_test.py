@@ -57,7 +57,7 @@ class FetchedModel(ProgramTest):
         self.succeed("verify", "text.kvtrace.h5")
 
     def test_agrees_with_the_shipped_trace(self):
-        """A position's vectors depend on the tokens up to it alone."""
+        """A position's vectors depend only on the tokens up to it."""
         self.succeed("record", "--model", NAME, "--from-trace", SHIPPED_TRACE, "--prompt", PROMPT,
                      "--steps", STEPS, "--layers", "12,24", "--out", "start.kvtrace.h5")
         tokens = PROMPT + STEPS

@@ -41,7 +41,7 @@ VARIANTS = {
     "mistral_window": ("Mistral", "float32", {"sliding_window": WINDOW}),
     "qwen2_windows": ("Qwen2", "float32", {
         "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}),
-    # Everything that the family has beside the llama family's differs from its default.
+    # Everything that the family adds to the llama family differs from its default.
     "gemma3": ("Gemma3", "float32", {
         **GEMMA, "query_pre_attn_scalar": 24, "num_hidden_layers": 3,
         "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
@@ -409,7 +409,7 @@ class ImportModel(ProgramTest):
                 self.assertEqual(architecture["context_tokens"], 512)
 
     def edited(self, name, file="config.json", **changes):
-        """A copy of a model whose configuration is other."""
+        """A copy of a model with another configuration."""
         copy = self.folder / "edited"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.folder / name, copy)
@@ -486,7 +486,7 @@ class ImportModel(ProgramTest):
         self.compare_ids(ids, "gemma.kvmodel", "hf.kvmodel")
 
     def compare_ids(self, ids, *models):
-        """Models that are to say the same of ids but for what they do not share: the vocabulary."""
+        """Models that must give the same results, but for the vocabulary that they do not share."""
         (self.folder / "shared.txt").write_text(" ".join(map(str, ids)))
         keys = []
         for model in models:

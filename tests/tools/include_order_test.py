@@ -13,7 +13,7 @@ BUILD = pathlib.Path(PROGRAM).parent
 
 
 def compile_with(source, include):
-    """Compiles one line, `include`, as if it stood in `source`; the compiler's exit code and words."""
+    """Compiles one line, `include`, as if it were in `source`; returns exit code and messages."""
     commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
     entry = next(entry for entry in commands  # not the agent's, which sees the whole tree
                  if entry["file"] == str(SOURCE / source) and "agent" not in entry["directory"]

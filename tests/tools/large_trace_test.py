@@ -15,7 +15,7 @@ LIMIT = 256 << 20
 
 
 def write_sparse_trace(path):
-    """1.07 GB by its size; on disk little more than the few rows that are not 0."""
+    """A file of 1.07 GB, which takes little more on disk than its few rows that are not 0."""
     with h5py.File(path, "w") as file:
         file.attrs.update({
             "format": "kvtrace", "format_version": 1, "model": "sparse", "model_revision": "",

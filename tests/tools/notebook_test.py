@@ -32,7 +32,7 @@ class Notebooks(ProgramTest):
                        "IPYTHONDIR": str(self.folder / "ipython"),
                        "JUPYTER_RUNTIME_DIR": str(self.folder / "jupyter")}
         with mock.patch.dict(os.environ, environment):
-            # The kernel of this Python, whichever else the user has registered.
+            # The kernel of this Python, whatever others the user has registered.
             client = nbclient.NotebookClient(book, timeout=300, kernel_name="python3",
                                              resources={"metadata": {"path": str(copy)}})
             client.create_kernel_manager().kernel_spec.argv[0] = sys.executable
@@ -59,7 +59,7 @@ class Notebooks(ProgramTest):
         self.assertIn("30 cells", self.said(book))
 
     def test_record_and_reproduce(self):
-        """With weights where they are or can be had; else on the recording that ships, and says so."""
+        """Runs with weights where there are any, else on the shipped recording, and says so."""
         book = self.run_notebook("3-record-and-reproduce.ipynb")
         self.check_figures(book, 2)
         said = self.said(book)

@@ -24,7 +24,7 @@ def tree(folder):
 
 
 class ProgramTest(unittest.TestCase):
-    """Has a folder, with a space in its name as a user's may have, that lives as long as the class."""
+    """Has a folder that lives as long as the class, with a space in its name."""
 
     @classmethod
     def setUpClass(cls):
@@ -34,7 +34,7 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def kvreplay(cls, *arguments, file_bytes=None, stdout=subprocess.PIPE):
-        """What `kvreplay ARGUMENTS` gave in the folder; no file may grow beyond `file_bytes`."""
+        """The result of `kvreplay ARGUMENTS` in the folder; no file may grow beyond `file_bytes`."""
         def limit():
             if file_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -45,7 +45,7 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def succeed(cls, *arguments):
-        """Standard output; a failure is shown with what the program said."""
+        """Standard output; a failure is shown with the program's messages."""
         result = cls.kvreplay(*arguments)
         if result.returncode != 0:
             raise AssertionError(f"kvreplay {arguments}: {result.returncode}\n{result.stderr}")
@@ -53,7 +53,7 @@ class ProgramTest(unittest.TestCase):
 
     @classmethod
     def cut_trace(cls, name, prompt, decode):
-        """A small sound trace in the folder: the end of the shipped one's prompt, and some steps."""
+        """A small valid trace in the folder: the end of the shipped one's prompt, and some steps."""
         cls.succeed("cut", SHIPPED_TRACE, name, "--start", SHIPPED_PROMPT - prompt, "--prompt",
                     prompt, "--decode", decode)
         return cls.folder / name

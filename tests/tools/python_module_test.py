@@ -65,7 +65,7 @@ class Package(unittest.TestCase):
             self.assertIs(kvreplay.Error, kvreplay.UserError)
 
     def test_each_module_can_come_first(self):
-        """Modules import one another as a package, without a circle."""
+        """Modules import one another as a package, without cycles."""
         names = sorted(path.stem for path in (PACKAGE / "kvreplay").glob("[!_]*.py"))
         code = ("import importlib, sys\n"
                 "for name in sys.argv[1:]:\n"
@@ -279,11 +279,13 @@ class Results(WithProgram):
             place = stream.placement(step)
             held = np.concatenate(list(place.values()))
             self.assertEqual(sorted(held), list(range(own)), "each token is in one place")
+            with self.assertWarnsRegex(DeprecationWarning, "requested"):
+                np.testing.assert_array_equal(stream.asked(step), stream.requested(step))
             for head in range(stream.query_heads):
                 of_layer = stream.first_query_head + head
                 row = head if stream.rows > 1 else 0
                 picked = stream.picked(step, row)
-                self.assertTrue(set(picked) <= set(stream.asked(step)))
+                self.assertTrue(set(picked) <= set(stream.requested(step)))
                 members = [place[group] for group in picked.tolist()]
                 if members:
                     kept = stream.data("last_tokens")[step * stream.rows + row]

@@ -14,7 +14,7 @@ import unittest
 from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
 GUEST = SOURCE / "tools/scripts/qemu-guest"
-IOPS = 2000  # below what an emulated guest can do by itself
+IOPS = 2000  # below the emulated guest's own limit
 MB_S = 50
 MIB = 1 << 20
 STEPS = 4
@@ -78,7 +78,7 @@ class QemuGuestTest(ProgramTest):
             self.assertEqual(len(set(map(tuple, bytes_read.values()))), 1, "one plan everywhere")
 
     def replayed(self, system, place, target, options):
-        """Bytes read by each step of the system's plan, which are done at the place."""
+        """Bytes read by each step of the system's plan, which are done where the target is."""
         out = self.folder / f"{system}-{place}"
         command = ("device", "replay", "guest_experiment.json", "--set", f"system={system}",
                    "--model-device", f"./{place}_model.json", "--steps", STEPS, "--target", target,

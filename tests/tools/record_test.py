@@ -129,7 +129,7 @@ class Record(ProgramTest):
                 self.assertEqual(trace.attrs["rope_scaling"], "none")
 
     def test_closed_loop_within_windows(self):
-        """A system that drops nothing says what the model does; neither attends beyond a window."""
+        """A system that drops nothing predicts what the model does; neither attends beyond a window."""
         self.succeed("evaluate", "--model", self.models["gemma"], "--token-ids", self.ids, "--prompt",
                      PROMPT, "--steps", STEPS, "--systems", "in_memory", "--out", "evaluated")
         with open(self.folder / "evaluated/closed_loop.csv", newline="") as file:

@@ -1,5 +1,5 @@
-"""A llama-family model in numpy, written from the papers' definitions, as plainly as can be; in
-double precision and with no cache, so that it shares no shortcut with the C++ code."""
+"""A llama-family model in numpy, written from the papers' definitions in the plainest form, in
+double precision and without a cache, so that it shares no shortcut with the C++ code."""
 
 import json
 

@@ -32,7 +32,7 @@ def children(process):
 
 
 class RemoteCase(ProgramTest):
-    """A target, a place for agents, and a probe of the one by the other."""
+    """A target, a place for agents, and a probe of the target by an agent."""
 
     def setUp(self):
         self.target = self.folder / "a target's file.bin"
@@ -83,7 +83,7 @@ class RemoteCase(ProgramTest):
         self.fail(f"ended early: {process.wait()}")
 
     def incomplete(self, process, file, *says):
-        """What the program wrote there, which ends with a mistake that says so."""
+        """What the program wrote there; it must end with an error that contains the texts."""
         _, errors = process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 2, errors)
         complaint = errors.strip().splitlines()[-1]
@@ -95,7 +95,7 @@ class RemoteCase(ProgramTest):
         return result
 
     def start_long(self, address, *arguments):
-        """A probe that goes on for minutes, with one point measured at least: its bar comes two
+        """A probe that goes on for minutes, with at least one measured point; its bar appears two
         seconds after the first."""
         return self.start("probe", *self.words(address, *LONG_GRID, *arguments))
 
@@ -137,7 +137,7 @@ class RemoteCase(ProgramTest):
         self.assertEqual(results[1]["device"], device)
 
     def start_long_replay(self, address, *arguments):
-        """A replay that goes on for minutes, with some steps measured at least."""
+        """A replay that runs for minutes, with at least some measured steps."""
         (self.folder / "long plan").write_text(
             "kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\n" +
             "".join(f"step\nsubmit 2\nr 0 4096\nr 65536 8192\ncompute 50000000\nwait {at}\n"

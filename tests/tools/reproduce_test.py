@@ -223,7 +223,7 @@ class Reproduce(ProgramTest):
         self.refuses(["reproduce"], ["PAPER"])
 
     def test_the_page_says_how_to_check_what_is_not_reproduced(self):
-        page = (SOURCE / "docs/papers-claims.md").read_text()
+        page = (SOURCE / "docs/results/papers-claims.md").read_text()
         rows = [line for line in page.splitlines() if "| not reproduced |" in line]
         rows = rows[1:]  # the counts' header
         self.assertGreater(len(rows), 10)

@@ -1,4 +1,4 @@
-"""What must survive a user's slips: files that are there, settings in any order, an interrupt."""
+"""What must survive a user's mistakes: existing files, settings in any order, an interrupt."""
 
 import csv
 import io

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def missing(*programs):
-    """What is not there of what a test needs; "" when all is."""
+    """What a test needs and does not find; "" when nothing is missing."""
     if not (BUILD / "nbdkit-kvreplay-plugin.so").exists():
         return "no nbdkit-kvreplay-plugin.so: built without nbdkit-plugin-dev, or with a sanitizer"
     gone = [program for program in ("nbdkit", *programs) if not shutil.which(program)]
@@ -43,7 +43,7 @@ class ServedDevice(ProgramTest):
         return dict(os.environ, TMPDIR=str(self.folder))
 
     def serve(self, *arguments, command):
-        """What it gave; it must leave nothing but `report.json`."""
+        """Its result; it must leave nothing but `report.json`."""
         (self.folder / "report.json").unlink(missing_ok=True)
         before = tree(self.folder)
         result = subprocess.run(
@@ -55,12 +55,12 @@ class ServedDevice(ProgramTest):
 
     @staticmethod
     def socket_folder(said):
-        """Of the line that tells where the device is."""
+        """The socket in the line that reports where the device is."""
         return pathlib.Path(urllib.parse.unquote(re.search(r"socket=(\S+)/socket", said).group(1)))
 
     @staticmethod
     def runs(process):
-        """A folder of /proc; one that ended and that nobody has waited for does not run."""
+        """Whether the process of a /proc folder runs; a zombie does not."""
         try:
             return "\nState:\tZ" not in (process / "status").read_text()
         except OSError:

@@ -30,14 +30,14 @@ class StageSources(unittest.TestCase):
 
     @classmethod
     def hashes(cls):
-        """Of each stage."""
+        """The hash of each stage."""
         out = cls.folder / "hashes.txt"
         subprocess.run(["cmake", f"-DSOURCE={cls.folder}", f"-DLIBRARIES={LIBRARIES}", f"-DOUT={out}",
                         "-P", SOURCE / "cmake/StageSources.cmake"], check=True)
         return dict(re.findall(r'k(\w+)Sources = "([0-9a-f]{64})"', out.read_text()))
 
     def changed_by(self, name, add="// more\n"):
-        """The stages whose hash follows from a file that ends with `add`; it then is as before."""
+        """The stages whose hash changes when `add` is appended to a file; restores the file."""
         file = self.folder / name
         text = file.read_text() if file.exists() else None
         file.write_text((text or "") + add)
@@ -68,7 +68,7 @@ class StageSources(unittest.TestCase):
         self.assertEqual(after["Place"], self.before["Place"])
 
     def test_an_edit_changes_the_stages_that_depend_on_it(self):
-        # The keys of a later stage's outputs hold those of the earlier, whose hash so need not change.
+        # A later stage's keys contain those of earlier stages, so its hash need not change.
         for name, stages in {
             "base/random.hpp": {"decide"},
             "base/hdf5/hdf5_file.cpp": {"decide"},
@@ -84,7 +84,7 @@ class StageSources(unittest.TestCase):
             "policies/place/layout/support/space.cpp": {"place"},
             "sim/time/timing_bytes.cpp": {"time"},
             "sim/time/pipeline/serial.cpp": {"time"},
-            "devices/io_batch.hpp": {"time"},
+            "devices/commands.cpp": {"time"},
             "devices/flash/flash_device.cpp": {"time"},
             "devices/schedule/schedule.hpp": {"time"},
         }.items():

@@ -89,11 +89,11 @@ class Sweep(ProgramTest):
                     process.wait(generator.uniform(0, duration))
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
-            if process.returncode == 0:  # it was done first: start anew
+            if process.returncode == 0:  # it finished first, so start again
                 self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
                 done, finished = done + 1, 0
                 continue
-            if (self.folder / f"killed-out-{kill}").exists():  # killed as it took its leave
+            if (self.folder / f"killed-out-{kill}").exists():  # killed while it was ending
                 self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
             now = self.finished_cells(cache)
             self.assertGreaterEqual(now, finished, "finished cells were lost")
@@ -107,7 +107,7 @@ class Sweep(ProgramTest):
                                "--out", "hung-up"], cwd=self.folder, stderr=subprocess.PIPE,
                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
                               text=True) as process:
-            said = process.stderr.readline()  # the plan: from now on signals are waited for
+            said = process.stderr.readline()  # the plan; from now on signals are handled
             process.send_signal(signal.SIGHUP)
             said += process.stderr.read()
         self.assertEqual(process.returncode, 0, said)

@@ -73,7 +73,7 @@ class Tune(ProgramTest):
         self.assertTrue(first["figure.png"].startswith(b"\x89PNG"))
 
     def check_front(self, rows):
-        """By the definition, from the numbers in the file."""
+        """Computed by the definition from the numbers in the file."""
         keys = ("output_error", "latency_ms", "dram_kv_bytes")
         points = [tuple(float(row[key]) for key in keys) for row in rows]
         fits = [row["feasible"] == "1" for row in rows]
@@ -168,16 +168,16 @@ class Tune(ProgramTest):
             memory = {key: int(row[f"dram_{key}_bytes"])
                       for key in ("kv", "index", "cache", "buffered", "landing")}
             group = one["group_tokens"] * 768
-            most = {"index": 30 * 272 * 48 * 2, "cache": 30 * one["capacity_groups"] * group,
-                    "buffered": 30 * group, "landing": 2 * 48 * 768}
-            self.assertEqual(sum(most.values()), one["memory_bytes"])
+            bounds = {"index": 30 * 272 * 48 * 2, "cache": 30 * one["capacity_groups"] * group,
+                      "buffered": 30 * group, "landing": 2 * 48 * 768}
+            self.assertEqual(sum(bounds.values()), one["memory_bytes"])
             self.assertLessEqual(one["memory_bytes"], 4 << 20)
             self.assertLessEqual(memory["kv"], one["memory_bytes"])
-            self.assertEqual(memory["landing"], most["landing"])
+            self.assertEqual(memory["landing"], bounds["landing"])
             # The last steps' keys wait for their group, and not every slot has been filled.
             for key in ("index", "cache", "buffered"):
-                self.assertLessEqual(memory[key], most[key], key)
-            self.assertGreaterEqual(memory["index"], most["index"] - 30 * 8 * 48 * 2)
+                self.assertLessEqual(memory[key], bounds[key], key)
+            self.assertGreaterEqual(memory["index"], bounds["index"] - 30 * 8 * 48 * 2)
 
     def test_no_solution_fits_a_far_longer_context(self):
         self.succeed("tune", "experiment.json", "--system", "kvswap", "--cache", "kept",
@@ -230,7 +230,7 @@ class Tune(ProgramTest):
             process = subprocess.Popen([PROGRAM, *command, "--cache", cache, "--out", "stopped"],
                                        cwd=self.folder, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.PIPE, text=True)
-            # The first finished stage is proof that it is under way.
+            # The first finished stage proves that the search is running.
             while process.poll() is None and not list((self.folder / cache).glob("time/*/*")):
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)

@@ -25,9 +25,9 @@ struct RawDataset {
   Hdf5Layout layout;
 };
 
-/// A sound synthetic trace as plain attributes and data sets, for a test to spoil and write: 6
-/// query heads on 2 KV heads, head_dim 8, layers 1 and 3 of 4, 16 + 8 tokens, queries from
-/// position 12.
+/// A valid synthetic trace as plain attributes and data sets, for a test to spoil and write: 6
+/// query heads on 2 KV heads, head_dim 8, layers 1 and 3 of 4, 16 + 8 tokens, queries from position
+/// 12.
 struct RawTrace {
   static constexpr std::int64_t kTokens = 24;
   static constexpr std::int64_t kQueryStart = 12;

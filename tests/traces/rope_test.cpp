@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-/// Pairs (2i, 2i + 1), or (i, i + dim / 2), turn by position * theta^(-2i / dim).
+/// Pairs (2i, 2i + 1), or (i, i + dim / 2), rotate by position * theta^(-2i / dim).
 TEST(RotaryEmbedding, TurnsPairs) {
   const RotaryEmbedding half(100, false, 4);
   std::vector<float> row{1, 0, 0, 0};

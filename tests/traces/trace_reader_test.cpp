@@ -110,7 +110,7 @@ TEST_F(TraceReaderTest, ReadsChunkedAndCompressedVectors) {
   EXPECT_NO_THROW(trace.verify());
 }
 
-/// Gives every vector data set of the trace as bfloat16, made of its f16 values' upper bits.
+/// Stores every vector data set of the trace as bfloat16, from the upper bits of its f16 values.
 void make_brain(RawTrace& raw) {
   raw.attributes["dtype"] = std::string("bf16");
   for (auto& [path, dataset] : raw.datasets) {
@@ -252,7 +252,7 @@ TEST_F(TraceReaderTest, RopeByLayer) {
     set(bad);
     EXPECT_THAT(error_on_open(), AllOf(HasSubstr("'layer_rope_theta' is ["), HasSubstr("of 2")));
   }
-  // A reader that does not know the attribute must not turn keys by one base.
+  // A reader that does not know the attribute must not rotate keys by one base.
   set({500.0, 0.0});
   raw_.attributes["rope_scaling"] = std::string("none");
   EXPECT_THAT(error_on_open(), HasSubstr("'rope_scaling' is 'none'"));

@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
     const std::string sha256 = kvreplay::sha256_file("/proc/self/exe");
-    // Whatever ends us, the program is not left behind.
+    // The program's file is removed, whatever ends the process.
     if (remove_self) ::unlink(argv[0]);
     // Never destroyed: its threads use it for as long as the process lives.
     auto* session = new kvreplay::Session(STDIN_FILENO, STDOUT_FILENO, sha256);

@@ -18,9 +18,10 @@ namespace kvreplay {
 namespace {
 
 constexpr int kOtherSideGone = 3;
-/// Requests that wait. kvreplay sends the next when the last is answered, so this is plenty.
-constexpr std::size_t kMostWaiting = 64;
-constexpr std::uint64_t kGreatestFileBytes = std::uint64_t{1} << 44;
+/// Upper limit of waiting requests. kvreplay sends the next one when the last is answered, so this
+/// is plenty.
+constexpr std::size_t kMaxWaiting = 64;
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 44;
 
 ConfigNode parsed(const std::string& payload) {
   return ConfigNode::parse(payload, "request");
@@ -31,7 +32,7 @@ bool is_stop(const std::string& payload) {
     const ConfigNode request = parsed(payload);
     return request.has("verb") && request.at("verb").text() == "stop";
   } catch (const UserError&) {
-    return false;  // it is answered in its turn
+    return false;  // it is answered in turn
   }
 }
 
@@ -41,7 +42,8 @@ Session::Session(int input, int output, std::string sha256)
     : input_(input), output_(output), sha256_(std::move(sha256)) {}
 
 void Session::run() {
-  // Both end with the process only: one waits for input, the other goes on as long as we live.
+  // Both threads end only with the process: one waits for input, the other runs as long as the
+  // process lives.
   std::thread([this] { read_requests(); }).detach();
   std::thread([this] { beat(); }).detach();
   for (;;) {
@@ -75,9 +77,9 @@ void Session::read_requests() {
           continue;
         }
         const std::lock_guard lock(mutex_);
-        if (requests_.size() == kMostWaiting) throw UserError({}, "too many requests wait", "");
+        if (requests_.size() == kMaxWaiting) throw UserError({}, "too many requests wait", "");
         requests_.push_back(std::move(*payload));
-        stop_ = false;  // here, as a stop for it may come before it is taken up
+        stop_ = false;  // here, because a stop may arrive before the request is taken up
         changed_.notify_one();
       }
     } catch (const UserError& error) {
@@ -149,7 +151,7 @@ void Session::hello(const ConfigNode& request) {
   allow_destructive_ = truth(request.at("allow_destructive"));
   path_ = path;
 
-  // The target may be about to be made.
+  // The target may not exist yet.
   std::error_code ignored;
   const std::string existing = std::filesystem::exists(path, ignored)
                                    ? path
@@ -169,7 +171,7 @@ void Session::hello(const ConfigNode& request) {
 void Session::create(const ConfigNode& request) {
   static const std::vector<std::string> kMembers{"verb", "bytes"};
   request.allow_only(kMembers);
-  const std::uint64_t bytes = whole_number(request.at("bytes"), 1, kGreatestFileBytes);
+  const std::uint64_t bytes = whole_number(request.at("bytes"), 1, kMaxFileBytes);
   target_.reset();
   std::int64_t next_ns = 0;
   target_.emplace(BlockTarget::create(*path_, bytes, [&](std::uint64_t done) {

@@ -13,18 +13,18 @@
 
 namespace kvreplay {
 
-/// What the agent does for one kvreplay: takes requests in frames from `input`, answers in frames
-/// to `output`. It touches one target, which its first request names, and does what its verbs say,
-/// nothing else. docs/real-devices.md has the protocol.
+/// What the agent does for one kvreplay: it takes requests in frames from `input` and answers in
+/// frames to `output`. It touches only the target that its first request names, and does only what
+/// its verbs say. docs/real-devices.md describes the protocol.
 ///
-/// The end of the input ends the process at once: the other side is gone, and the agent has nothing
-/// that outlives it. A session whose run() has begun is never destroyed: its threads use it.
+/// The end of the input ends the process at once: the other side is gone, and nothing of the agent
+/// outlives it. A session whose run() has begun is never destroyed, because its threads use it.
 class Session {
  public:
-  /// `sha256` is of the program, so that the other side knows what answers.
+  /// `sha256`: hash of the program, so that the other side knows what answers.
   Session(int input, int output, std::string sha256);
 
-  /// Until `bye`. UserError when the input is no frame.
+  /// Runs until `bye`. Throws UserError when the input is not a frame.
   void run();
 
  private:
@@ -51,16 +51,16 @@ class Session {
   const std::string sha256_;
 
   std::mutex output_mutex_;
-  std::mutex mutex_;  ///< of what the reading thread hands over
+  std::mutex mutex_;  ///< guards what the reading thread hands over
   std::condition_variable changed_;
   std::deque<std::string> requests_;
   std::optional<std::string> broken_;  ///< why no more requests can be read
   std::atomic<bool> stop_{false};
 
-  std::optional<std::string> path_;  ///< of the target, once the other side has said hello
+  std::optional<std::string> path_;  ///< path of the target, once the other side has said hello
   bool allow_destructive_ = false;
   std::optional<BlockTarget> target_;
-  std::string schedule_;  ///< text, as far as it has come
+  std::string schedule_;  ///< text received so far
 };
 
 }  // namespace kvreplay

@@ -35,7 +35,7 @@ void add_adapt(CLI::App& program) {
     adapt_trace(TraceReader(options->from), TraceReader(options->to), options->adapt, options->out);
     if (!adapters_of_own_text(TraceReader(options->out)).empty()) {
       std::cerr << "kvreplay: warning: both traces are of the same text; what the matrices predict "
-                   "looks better than it would on another text\n";
+                   "looks better than on another text\n";
     }
     std::cerr << "kvreplay: wrote " << options->out << '\n';
   });

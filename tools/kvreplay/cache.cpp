@@ -60,11 +60,11 @@ void prune(const CacheOptions& options) {
 void CacheOptions::add_to(CLI::App& command) {
   command
       .add_option("--cache", folder,
-                  "Folder of what is kept (default: $XDG_CACHE_HOME/kvreplay, or else "
+                  "Folder of stored outputs (default: $XDG_CACHE_HOME/kvreplay, or else "
                   "~/.cache/kvreplay)")
       ->type_name("DIR");
   add_size_option(command, "--cache-limit", limit_bytes,
-                  "What was used longest ago leaves the folder when it outgrows this",
+                  "Remove the least recently used entries when the folder outgrows this",
                   {.example = "10GiB"})
       ->default_str("10GiB");
 }
@@ -79,19 +79,19 @@ std::string CacheOptions::left_by_interrupt() const {
   if (none) return "nothing was kept, as --no-cache says";
   return "what is finished is kept in " +
          (folder.empty() ? FolderStore::default_folder() : folder) +
-         ": the same command goes on from there";
+         "; the same command continues from there";
 }
 
 void add_cache(CLI::App& program) {
-  CLI::App* command =
-      program.add_subcommand("cache", "The folder in which sweeps keep what is finished");
+  CLI::App* command = program.add_subcommand(
+      "cache", "Show or prune the folder in which sweeps keep finished outputs");
   command->require_subcommand(1);
   auto options = std::make_shared<CacheOptions>();
-  CLI::App* info = command->add_subcommand("info", "How much it holds, and of what");
+  CLI::App* info = command->add_subcommand("info", "Show what the folder holds, by kind");
   options->add_to(*info);
   info->callback([options] { print_info(*options); });
   CLI::App* removal = command->add_subcommand(
-      "prune", "Remove what was used longest ago, down to --cache-limit (0 = everything)");
+      "prune", "Remove the least recently used entries, down to --cache-limit (0 = all)");
   options->add_to(*removal);
   removal->callback([options] { prune(*options); });
 }

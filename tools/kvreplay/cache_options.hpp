@@ -14,15 +14,15 @@ namespace kvreplay {
 
 /// Which cache folder a command uses.
 struct CacheOptions {
-  std::string folder;  ///< "" = the user's own
+  std::string folder;  ///< "" = the user's cache folder
   std::int64_t limit_bytes = std::int64_t{10} << 30;
   bool none = false;
 
-  /// --cache and --cache-limit. The object outlives the command.
+  /// Adds --cache and --cache-limit. The object must outlive the command.
   void add_to(CLI::App& command);
-  /// Nothing, where none is wanted.
+  /// The store; keeps nothing if none is wanted.
   [[nodiscard]] std::optional<FolderStore> open() const;
-  /// What an interrupt leaves, and how to go on.
+  /// Message after an interrupt: what is kept, and how to continue.
   [[nodiscard]] std::string left_by_interrupt() const;
 };
 

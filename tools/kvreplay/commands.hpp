@@ -4,8 +4,8 @@ namespace CLI {
 class App;
 }
 
-/// Each adds one subcommand: its options and what it does. What a subcommand finds out goes to
-/// standard output, what it says meanwhile to standard error; a user's mistake is a UserError.
+/// Each function adds one subcommand: its options and what it does. Results go to standard output,
+/// messages to standard error. A user's mistake is a UserError.
 namespace kvreplay {
 
 void add_run(CLI::App& program);

@@ -26,7 +26,7 @@ void add_configs_option(CLI::App& command, ConfigFolder& configs) {
   command
       .add_option_function<std::string>(
           "--configs", [&configs](const std::string& folder) { configs = ConfigFolder(folder); },
-          "Where names are looked up")
+          "Folder in which names are looked up")
       ->type_name("DIR");
 }
 
@@ -39,8 +39,9 @@ ExperimentRequest ExperimentOptions::request() const {
 void add_threads_option(CLI::App& command, int& threads, const std::string& what) {
   threads = 0;
   command
-      .add_option("--threads,--jobs", threads,
-                  "0 = as many as the machine has; " + what + " not depend on it (default: 0)")
+      .add_option(
+          "--threads,--jobs", threads,
+          "Worker threads; 0 = one per hardware thread; " + what + " not depend on it (default: 0)")
       ->check(in_range(0, 1024))
       ->type_name("N");
 }

@@ -15,29 +15,29 @@ namespace kvreplay {
 
 // Options that several commands have.
 
-/// The option's traces are files, or names of those that ship.
+/// The option takes traces: files, or names of shipped ones.
 CLI::Option* takes_traces(CLI::Option* option);
-/// `name`, such as TRACE: a trace to read, a positional argument.
+/// A positional argument that names a trace to read; `name`: such as TRACE.
 void add_trace_argument(CLI::App& command, const std::string& name, std::string& file,
                         const std::string& help = "A .kvtrace.h5 file, or a name of `list traces`");
 /// OUT: a trace to write, which must not exist.
 void add_new_trace_argument(CLI::App& command, std::string& file,
                             const std::string& help = "The trace to write");
-/// --configs: the standard folder unless it is given.
+/// --configs, with the standard folder as default.
 void add_configs_option(CLI::App& command, ConfigFolder& configs);
 
-/// What every command that replays an experiment takes.
+/// The arguments of every command that replays an experiment.
 struct ExperimentOptions {
   std::string name{};               ///< a file, or a name of `list experiments`
   std::vector<std::string> sets{};  ///< --set
-  int threads = 0;                  ///< 0 = as the experiment says
+  int threads = 0;                  ///< 0 = the experiment's number
   ConfigFolder configs = ConfigFolder::standard();
 
   [[nodiscard]] ExperimentRequest request() const;
 };
 
-/// --threads, or --jobs: 0, the default, is as many as the machine has. `what` does not depend on
-/// it.
+/// --threads or --jobs, by default 0: one per hardware thread. `what` names the results that do not
+/// depend on it, with its verb.
 void add_threads_option(CLI::App& command, int& threads, const std::string& what);
 
 }  // namespace kvreplay

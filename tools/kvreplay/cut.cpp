@@ -18,7 +18,7 @@ void add_cut(CLI::App& program) {
     CutOptions cut;
   };
   CLI::App* command =
-      program.add_subcommand("cut", "Write a smaller trace: fewer layers, fewer tokens");
+      program.add_subcommand("cut", "Write a smaller trace, with fewer layers or tokens");
   auto options = std::make_shared<Options>();
   add_trace_argument(*command, "TRACE", options->trace);
   add_new_trace_argument(*command, options->out);

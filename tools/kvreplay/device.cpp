@@ -24,7 +24,7 @@ ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets) {
 
 void add_device(CLI::App& program) {
   CLI::App* device = program.add_subcommand(
-      "device", "Describe a device model, measure a real device, fit or compare one to the other");
+      "device", "Describe a device model, measure a real device, fit and compare the two");
   device->require_subcommand(1);
   device->footer(
       "Examples:\n"

@@ -21,7 +21,7 @@ void add_device_replay(CLI::App& device);  ///< schedule, time, replay
 
 class RemoteDevice;
 
-/// How a device that is not this machine is reached; for every command that takes such a target.
+/// How to reach a device of another machine; used by every command that takes such a target.
 struct RemoteFlags {
   std::vector<std::string> ssh_options;
   std::string agent;
@@ -29,28 +29,28 @@ struct RemoteFlags {
   double link_timeout_s = 20;
 
   void add_to(CLI::App& command);
-  /// The device of an address, with an agent started on it; null for a path of this machine.
+  /// The device at an address, with an agent started on it; null for a path of this machine.
   [[nodiscard]] std::unique_ptr<RemoteDevice> connect(const std::string& target,
                                                       bool allow_destructive) const;
 };
 
-/// Whether SIGINT, SIGTERM or SIGHUP came since stop_at_signals(); a second one ends the program at
-/// once. One that is ignored stays ignored.
+/// Whether SIGINT, SIGTERM or SIGHUP has come since stop_at_signals(). A second signal ends the
+/// program at once. An ignored signal stays ignored.
 extern std::atomic<bool> interrupted;
 void stop_at_signals();
-/// Ends the program as whoever interrupted it expects; nothing without an interrupt.
+/// After an interrupt, ends the program by that signal; otherwise does nothing.
 void raise_interrupt();
 
-/// --plot FILE, of which plot_csv makes a figure.
+/// --plot FILE, the figure that plot_csv makes.
 CLI::Option* add_plot_option(CLI::App& command, std::string& file);
-/// Hands `csv` to a module of tools/python/kvreplay, which writes the figure. A UserError when it
-/// does not.
+/// Passes `csv` to a module of tools/python/kvreplay, which writes the figure. Throws UserError
+/// when it fails.
 void plot_csv(const std::string& module, const std::string& csv, const std::string& title,
               const std::string& file);
 
-/// --set NAME=VALUE, any number of them.
+/// --set NAME=VALUE, repeatable.
 CLI::Option* add_set_option(CLI::App& command, std::vector<std::string>& sets);
-/// The preset with each NAME=VALUE replaced. An unknown name is refused when it is parsed.
+/// The preset with each NAME=VALUE replaced. Parsing it refuses unknown names.
 [[nodiscard]] ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets);
 
 }  // namespace kvreplay

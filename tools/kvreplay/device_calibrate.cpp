@@ -41,7 +41,7 @@ void run_calibrate(const CalibrateCommand& options) {
     tell_path(measured, blank, options.blank);
   }
   for (const std::string& note : measured.notes) std::cerr << "kvreplay: " << note << '\n';
-  OutputFile output(options.out);  // first: a preset without a place would be lost
+  OutputFile output(options.out);  // first, so that no fitted preset is lost for lack of a place
   std::ofstream stream(output.temporary_path(), std::ios::binary);
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
   std::optional<Progress> progress;
@@ -55,7 +55,7 @@ void run_calibrate(const CalibrateCommand& options) {
                                              .progress = &*progress});
   progress.reset();
   if (predicts_writes(calibration)) {
-    std::cerr << "kvreplay: the points of writes are too few to be fitted, and only predicted\n";
+    std::cerr << "kvreplay: the write points are too few to fit, so they are only predicted\n";
   }
 
   const std::string name = std::filesystem::path(options.out).stem().string();
@@ -84,31 +84,32 @@ void add_device_calibrate(CLI::App& device) {
                    "The JSON of `device probe`, or of fio --output-format=json")
       ->required()
       ->type_name("");
-  command->add_option("--out", options->out, "The preset to write; its name is the file's")
+  command->add_option("--out", options->out, "The preset to write; its name is that of the file")
       ->required()
       ->type_name("FILE");
   command
-      ->add_option("--base", options->base,
-                   "Where the search begins, and what is not fitted: a file or a name from `list "
-                   "devices`")
+      ->add_option(
+          "--base", options->base,
+          "Start of the search, and source of what is not fitted: a file or a name from `list "
+          "devices`")
       ->type_name("DEVICE")
       ->capture_default_str();
   command
       ->add_option("--hold-out", options->hold_out_every,
-                   "Keep every N-th point of the reads, and of the writes, out of the fit, to "
-                   "judge it by; 0: none")
+                   "Hold out every N-th point of the reads, and of the writes, to "
+                   "judge the fit by; 0: none")
       ->type_name("N")
       ->check(in_range(0, 1000))
       ->capture_default_str();
   command
       ->add_option("--blank", options->blank,
                    "A measurement, of the same sizes at depth 1, of a device that takes no time, "
-                   "reached in the same way: what the way takes is left out of the model")
+                   "reached in the same way; the time of the way is left out of the model")
       ->type_name("FILE");
   command->add_flag("--csv", options->csv, "Print one row per point in place of the tables");
   add_configs_option(*command, options->configs);
   command->footer(
-      "Reads decide what reads depend on; with that held, writes decide the times of a write. "
+      "Reads determine the parameters of reads; with these fixed, writes determine theirs. "
       "Mixes "
       "of both are predicted, never fitted. Requests in sequence are left out.\n"
       "Examples:\n"

@@ -48,21 +48,22 @@ void compare_all(const CompareOptions& options) {
 
 void add_device_compare(CLI::App& device) {
   CLI::App* command =
-      device.add_subcommand("compare", "Lay published measurements over the device models");
+      device.add_subcommand("compare", "Compare the device models with published measurements");
   auto options = std::make_shared<CompareOptions>();
   command
       ->add_option("NAME", options->names,
                    "Tables of configs/measurements, files of such, or presets (default: all)")
       ->type_name("");
-  command->add_flag("--rows", options->rows, "Each row, not only the median of the table");
-  command->add_flag("--csv", options->csv, "One row a measured point");
+  command->add_flag("--rows", options->rows, "Print each row, not only the median of the table");
+  command->add_flag("--csv", options->csv, "Print one row per measured point");
   command->add_flag("--markdown", options->markdown,
-                    "The table of docs/results/device-accuracy.md");
+                    "Print the table of docs/results/device-accuracy.md");
   add_set_option(*command, options->sets);
   add_plot_option(*command, options->plot);
   add_configs_option(*command, options->configs);
   command->footer(
-      "The model runs at each measured point: same size, depth, pattern and range. An error is\n"
+      "The model runs at each measured point, with the same size, depth, pattern and range. An "
+      "error is\n"
       "model / measured - 1; the median is of its absolute values.\n"
       "Examples:\n"
       "  kvreplay device compare\n"

@@ -49,7 +49,7 @@ void add_device_describe(CLI::App& device) {
       ->required()
       ->type_name("");
   as_list(add_size_option(*command, "--size", grid.sizes, "Request sizes",
-                          {.least = 1, .most = 1'000'000'000}))
+                          {.min = 1, .max = 1'000'000'000}))
       ->type_name("SIZE,...");
   as_list(command->add_option("--depth", grid.depths, "Outstanding requests"))
       ->type_name("N,...")
@@ -60,15 +60,15 @@ void add_device_describe(CLI::App& device) {
       ->capture_default_str();
   add_size_option(
       *command, "--range", grid.range_bytes,
-      "Requests lie below this offset; what the map cache holds is faster. For a probe: the "
+      "Upper limit of the offsets; offsets within the map cache are faster. For a probe: the "
       "size of its target",
-      {.example = "64GiB", .least = 1, .most = 1'000'000'000'000'000})
+      {.example = "64GiB", .min = 1, .max = 1'000'000'000'000'000})
       ->default_str("64G");
-  command->add_flag("--sequential", grid.sequential, "One request after the other in the range");
+  command->add_flag("--sequential", grid.sequential, "Read the range in order");
   add_set_option(*command, options->sets);
   add_plot_option(*command, options->plot);
   command->add_flag("--csv", options->csv,
-                    "One row per size and depth; tools/plot device draws it");
+                    "Print one row per size and depth, which tools/plot device draws");
   add_configs_option(*command, options->configs);
   command->footer(
       "Examples:\n"

@@ -34,7 +34,7 @@ struct ProbeOptions {
   std::string out;
 };
 
-/// The result in the making.
+/// Collects the result.
 struct Collected {
   nlohmann::ordered_json setting;
   std::vector<nlohmann::ordered_json> points;
@@ -86,8 +86,8 @@ void run(ProbeOptions options) {
   }
 
   check_not_input(options.out, options.target);
-  check_is_new(options.out);       // a measurement takes long, and cannot be made again
-  OutputFile output(options.out);  // first: a result without a place would be lost
+  check_is_new(options.out);       // a measurement takes long, and cannot be repeated
+  OutputFile output(options.out);  // first, so that no result is lost for lack of a place
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
   const auto [setting, points, end] = measure(options);
@@ -117,12 +117,12 @@ void add_device_probe(CLI::App& device) {
       ->required()
       ->type_name("FILE");
   as_list(add_size_option(*command, "--size", options->request.grid.sizes_bytes, "Request sizes",
-                          {.least = 1, .most = 64 << 20}))
+                          {.min = 1, .max = 64 << 20}))
       ->type_name("SIZE,...");
   as_list(command->add_option("--depth", options->request.grid.depths, "Outstanding requests"))
       ->type_name("N,...")
       ->check(in_range(1, 1024));
-  as_list(command->add_option("--pattern", options->patterns, "Where requests go"))
+  as_list(command->add_option("--pattern", options->patterns, "Pattern of the offsets"))
       ->type_name("random|sequential,...")
       ->check(one_of(kPatterns))
       ->default_str("random");
@@ -132,34 +132,34 @@ void add_device_probe(CLI::App& device) {
       ->type_name("0..100,...")
       ->check(in_range(0.0, 100.0))
       ->default_str("0");
-  command->add_option("--seconds", options->request.grid.seconds, "Time of each point")
+  command->add_option("--seconds", options->request.grid.seconds, "Time per point")
       ->type_name("S")
       ->check(in_range(0.01, 3600.0))
       ->capture_default_str();
   command
       ->add_option("--engine", options->request.engine,
-                   "How requests are made (default: the first that the system permits)")
+                   "I/O engine (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
   command
       ->add_option("--request-timeout", options->request.request_timeout_seconds,
-                   "Seconds: a request that takes longer ends it")
+                   "Time in seconds after which an unanswered request ends the probe")
       ->type_name("S")
       ->check(in_range(0.01, 86400.0))
       ->capture_default_str();
   add_create_option(*command, options->create_bytes);
   command->add_flag("--allow-destructive", options->allow_destructive,
-                    "Writes may destroy what TARGET holds");
+                    "Allow writes to destroy what TARGET holds");
   command->add_flag("--huge-pages", options->huge_pages,
-                    "Memory of huge pages: large requests are then split less");
-  command->add_option("--seed", options->request.grid.seed, "Of the random places")
+                    "Use huge pages, which split large requests less");
+  command->add_option("--seed", options->request.grid.seed, "Seed of the random offsets")
       ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();
   options->remote.add_to(*command);
   command->footer(
-      "An interrupt (Ctrl-C), a closed terminal or a lost device keeps the points measured so far; "
-      "the result says "
-      "that it is not complete.\n"
+      "An interrupt (Ctrl-C), a closed terminal or a lost device keeps the points measured so far "
+      "and marks "
+      "the result as incomplete.\n"
       "Examples:\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"
       "  kvreplay device probe /dev/mmcblk0 --size 4K,24K,128K --depth 1,8,31 --out sd.json\n"

@@ -37,7 +37,7 @@ void raise_interrupt() {
 }
 
 void RemoteFlags::add_to(CLI::App& command) {
-  command.add_option("--ssh-option", ssh_options, "For ssh:, as after ssh -o; may be repeated")
+  command.add_option("--ssh-option", ssh_options, "An option for ssh, as after ssh -o; repeatable")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   command
@@ -46,12 +46,13 @@ void RemoteFlags::add_to(CLI::App& command) {
                   "kvreplay)")
       ->type_name("FILE");
   command
-      .add_option("--agent-folder", agent_folder,
-                  "Where to put it there (default: /tmp by ssh, /data/local/tmp by adb)")
+      .add_option(
+          "--agent-folder", agent_folder,
+          "Folder of the device for the agent (default: /tmp by ssh, /data/local/tmp by adb)")
       ->type_name("DIR");
   command
       .add_option("--link-timeout", link_timeout_s,
-                  "Silence of the device after which it counts as lost")
+                  "Seconds of silence after which the device counts as lost")
       ->type_name("S")
       ->check(in_range(2.0, 3600.0))
       ->capture_default_str();

@@ -1,5 +1,5 @@
-// `kvreplay device schedule`, `time` and `replay`: one workload, written down, on a model, for
-// real.
+// `kvreplay device schedule`, `time` and `replay`: one workload, written to a file, on a model, or
+// on a real device.
 
 #include <filesystem>
 #include <iostream>
@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-/// What all three commands take.
+/// Arguments of all three commands.
 struct WorkloadOptions {
   WorkloadRequest request{.show_progress = true};
 
@@ -41,14 +41,15 @@ struct WorkloadOptions {
         ->type_name("");
     command
         .add_option("--model-device", request.model_device,
-                    "The modelled device: a name from `list devices`, or a file as `device "
-                    "calibrate` writes it")
+                    "The modelled device: a name from `list devices`, or a file of `device "
+                    "calibrate`")
         ->required()
         ->type_name("DEVICE");
     command
-        .add_option("--set", request.sets,
-                    "As of `run`: system=kvswap, device.logical_block_bytes=4096 ...; may be given "
-                    "again")
+        .add_option(
+            "--set", request.sets,
+            "As for `run`: system=kvswap, device.logical_block_bytes=4096 ...; may be given "
+            "again")
         ->type_name("KEY=VALUE")
         ->allow_extra_args(false);
     command.add_option("--steps", request.steps, "Time at most N steps, drawn evenly from all")
@@ -108,7 +109,7 @@ struct RunOptions {
   std::string out;
 };
 
-/// What runs in the time of a computation; nothing where that is waited for.
+/// What runs during a computation; null where the replay waits for its duration.
 std::function<void(std::int64_t)> computation(const RunOptions& options,
                                               const DeviceWorkload& workload) {
   if (options.compute != "kernels") return {};
@@ -159,7 +160,7 @@ TargetRun run_on_target(const RunOptions& options, const DeviceWorkload& workloa
   run.end = device
                 ? device->replay(workload.schedule, request, interrupted, sink)
                 : replay_schedule(*target, workload.schedule, request, compute, interrupted, sink);
-  // Of a lost device, what had not been asked for is missing.
+  // After the loss of a device, what had not been requested from it is missing.
   run.end.measurement.requests.resize(run.schedule.commands().size());
   return run;
 }
@@ -168,13 +169,14 @@ void warn_of_late_computations(const ScheduleComparison& comparison) {
   const std::optional<std::int64_t> percent = late_computations_percent(comparison);
   if (!percent) return;
   std::cerr << "kvreplay: computations took " << *percent
-            << " % longer than scheduled, so the error of a step is not the device's: the machine "
-               "is busy; stop what else runs, or start kvreplay by `chrt -f 10`\n";
+            << " % longer than scheduled, so the error of a step is not due to the device alone: "
+               "the machine "
+               "is busy; stop other programs, or start kvreplay with `chrt -f 10`\n";
 }
 
 void run_replay(const RunOptions& options) {
-  // First: a result without a place would be lost. The folder itself is made in the end, because
-  // until then an interrupt must not remove it: it ends the replay, and keeps its steps.
+  // First, so that no result is lost for lack of a place. The folder itself is created at the end:
+  // until then an interrupt must not remove it, because it ends the replay and keeps its steps.
   { const ResultFolder free_and_writable = ResultFolder::at(options.out); }
   const DeviceWorkload workload = load(options.workload);
   const TargetRun run = run_on_target(options, workload);
@@ -196,7 +198,7 @@ void run_replay(const RunOptions& options) {
 void add_device_replay(CLI::App& device) {
   {
     CLI::App* command = device.add_subcommand(
-        "schedule", "Write down what the decode steps of an experiment ask of the device");
+        "schedule", "Write what the decode steps of an experiment request of the device to a file");
     auto options = std::make_shared<ScheduleOptions>();
     options->workload.add_to(*command);
     command->add_option("--out", options->out, "The file to write; missing folders are made")
@@ -239,7 +241,7 @@ void add_device_replay(CLI::App& device) {
     command->callback([options] { std::cout << modelled_times_text(load(*options)); });
   }
   CLI::App* command = device.add_subcommand(
-      "replay", "Do the I/O of an experiment on a real device, and compare with the model");
+      "replay", "Run the I/O of an experiment on a real device, and compare it with the model");
   auto options = std::make_shared<RunOptions>();
   options->workload.add_to(*command);
   command
@@ -255,30 +257,30 @@ void add_device_replay(CLI::App& device) {
       ->type_name("DIR");
   add_create_option(*command, options->create_bytes);
   command->add_flag("--allow-destructive", options->allow_destructive,
-                    "Writes of the plan may destroy what TARGET holds");
+                    "Allow the plan's writes to destroy what TARGET holds");
   command->add_flag("--wrap", options->wrap,
-                    "Fold a plan that is larger than TARGET into it: offsets modulo its mebibytes");
+                    "Fold a plan larger than TARGET into it: offsets modulo its mebibytes");
   command->add_flag("--huge-pages", options->huge_pages,
-                    "Memory of huge pages, as of `device probe`: do both with it, or both without");
+                    "Use huge pages, as for `device probe`: use them for both or for neither");
   command
       ->add_option("--compute", options->compute,
-                   "What happens in the time of a computation: nothing, or attention over the "
+                   "What to do during a computation: wait, or run attention over the "
                    "vectors of the trace on another thread")
       ->check(one_of({"wait", "kernels"}))
       ->type_name("wait|kernels")
       ->capture_default_str();
   command
       ->add_option("--engine", options->engine,
-                   "How requests are made (default: the first that the system permits)")
+                   "I/O engine (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
   command
       ->add_option("--depth", options->depth,
-                   "Outstanding requests at most (default: the modelled device's)")
+                   "Upper limit of outstanding requests (default: the modelled device's)")
       ->check(in_range(1, 1024))
       ->type_name("N");
   command
       ->add_option("--request-timeout", options->request_timeout_seconds,
-                   "Seconds: a request that takes longer ends it")
+                   "Time in seconds after which an unanswered request ends the replay")
       ->type_name("S")
       ->check(in_range(0.01, 86400.0))
       ->capture_default_str();

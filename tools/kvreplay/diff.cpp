@@ -19,9 +19,9 @@ void add_diff(CLI::App& program, int& exit_code) {
       "diff", "Compare two traces: attributes, shapes, values; exit code 0 = same, 1 = different");
   auto options = std::make_shared<Options>();
   add_trace_argument(*command, "A", options->first);
-  add_trace_argument(*command, "B", options->second, "Another one");
+  add_trace_argument(*command, "B", options->second, "The other one");
   command->footer(
-      "The largest absolute difference of each data set, and its norm relative to A's.\n"
+      "Prints the largest absolute difference of each data set, and its norm relative to A's.\n"
       "Example:\n  kvreplay diff story.kvtrace.h5 story-bf16.kvtrace.h5");
   command->callback([options, &exit_code] {
     const TraceDifference difference =

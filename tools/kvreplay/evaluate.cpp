@@ -9,8 +9,8 @@
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
-#include "tools/kvreplay/model_text.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/text_options.hpp"
 
 namespace kvreplay {
 namespace {
@@ -32,7 +32,8 @@ void evaluate(const EvaluateOptions& options) {
   ResultFolder folder = options.out.empty() ? ResultFolder::numbered("results/" + name)
                                             : ResultFolder::at(options.out);
   if (!request.adapter_trace.empty() && is_trace_of(request.adapter_trace, text)) {
-    std::cerr << "kvreplay: warning: the adapter trace is of the very text that is evaluated\n";
+    std::cerr
+        << "kvreplay: warning: the adapter trace was made from the very text that is evaluated\n";
   }
   const std::string meanwhile = folder.temporary_path();
   const EvaluationResult result =
@@ -72,42 +73,42 @@ void add_evaluate(CLI::App& program) {
        "N,N");
   list(command
            ->add_option("--bits", request.bits,
-                        "Bits of a stored element, for systems whose budget that is (default: "
+                        "Bits per stored element, for systems whose budget is in bits (default: "
                         "each system's own)")
            ->check(in_range(1, 16)),
        "N,N");
   command
       ->add_option("--set", request.sets,
-                   "A row for each value of a parameter, in place of the system's budget; its unit "
+                   "One row per value of a parameter, in place of the system's budget; its unit "
                    "is then the parameter's name")
       ->allow_extra_args(false)
       ->type_name("SYSTEM.PART.PARAMETER=VALUE,VALUE");
-  command->add_option("--prompt", request.prompt, "Prompt tokens, under full attention")
+  command->add_option("--prompt", request.prompt, "Prompt tokens, read under full attention")
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--steps", request.steps, "Decode steps, under each system")
+  command->add_option("--steps", request.steps, "Decode steps under each system")
       ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
   takes_traces(
       command->add_option("--adapter-trace", request.adapter_trace,
                           "A recording of another text by the same model, all layers: low-rank and "
-                          "PCA matrices are made from it"))
+                          "PCA matrices are computed from it"))
       ->type_name("TRACE");
   command->add_flag("--needle", request.needle,
-                    "Plant a sentence in the text and ask for it, instead");
+                    "Plant a sentence in the text and ask for it, instead of following the text");
   list(command->add_option("--lengths", request.lengths, "Tokens of the haystacks")
            ->needs("--needle")
            ->check(in_range(std::int64_t{64}, std::int64_t{1} << 30))
            ->capture_default_str(),
        "N,N");
-  list(command->add_option("--depths", request.depths, "Where the needle lies: 0 first, 1 last")
+  list(command->add_option("--depths", request.depths, "Positions of the needle: 0 first, 1 last")
            ->needs("--needle")
            ->check(in_range(0.0, 1.0))
            ->capture_default_str(),
        "X,X");
-  command->add_option("--seed", request.seed, "Of the systems' own, and of the needles")
+  command->add_option("--seed", request.seed, "Seed of the systems and of the needles")
       ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();

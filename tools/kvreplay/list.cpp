@@ -92,14 +92,16 @@ struct ListOptions {
 }  // namespace
 
 void add_list(CLI::App& program) {
-  CLI::App* command = program.add_subcommand("list", "List what there is, by name");
+  CLI::App* command =
+      program.add_subcommand("list", "List systems, parts, devices and so on by name");
   auto options = std::make_shared<ListOptions>();
   const std::vector<std::string> kinds{"systems", "devices",     "models",  "platforms",
                                        "parts",   "experiments", "metrics", "traces"};
   command->add_option("KIND", options->kind, join(kinds, "|"))->required()->type_name("");
-  command->add_option("ROLE", options->role, "Of parts: only those of this role")->type_name("");
+  command->add_option("ROLE", options->role, "For parts: only those of this role")->type_name("");
   add_configs_option(*command, options->configs);
-  command->add_flag("--markdown", options->markdown, "Of systems: the index of docs/systems");
+  command->add_flag("--markdown", options->markdown,
+                    "For systems: print the index of docs/systems");
   command->footer("Examples:\n  kvreplay list systems\n  kvreplay list parts cache");
   command->callback([options, kinds] {
     if (std::find(kinds.begin(), kinds.end(), options->kind) == kinds.end()) {

@@ -23,8 +23,7 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
-/// CLI11 says what is wrong; this adds which names would have been right, where one was wrong or is
-/// missing.
+/// CLI11 reports what is wrong. This adds the valid names where a name was wrong or missing.
 UserError command_line_error(const CLI::App& program, const CLI::ParseError& error) {
   const CLI::App* deepest = &program;
   std::string path;
@@ -47,7 +46,7 @@ UserError command_line_error(const CLI::App& program, const CLI::ParseError& err
   return unknown_name(place, path.empty() ? "command" : "argument", unexpected.front(), names);
 }
 
-/// CLI11 leaves out what is empty: "--size 4K," would pass for "--size 4K".
+/// CLI11 drops empty values, so "--size 4K," would pass as "--size 4K".
 void check_lists(const CLI::App& program, int argc, char** argv) {
   const CLI::App* command = &program;
   for (int i = 1; i < argc; ++i) {
@@ -125,7 +124,8 @@ int run(int argc, char** argv) {
 }  // namespace kvreplay
 
 int main(int argc, char** argv) {
-  // A file-size limit is then an error of the write, as a full disk is, with its one-line message.
+  // Exceeding a file-size limit is then an error of the write with a one-line message, like a full
+  // disk.
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   kvreplay::end_at_failed_mapping(kvreplay::kUserMistake);

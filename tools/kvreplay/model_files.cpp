@@ -76,7 +76,7 @@ std::string run_script(const std::string& script, const std::vector<std::string>
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({"tools/scripts/" + script, ""}, "it failed", "see what it says above");
+    throw UserError({"tools/scripts/" + script, ""}, "it failed", "see its message above");
   }
   return output;
 }

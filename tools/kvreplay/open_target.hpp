@@ -11,14 +11,14 @@
 
 namespace kvreplay {
 
-/// A target that is open: of this machine, or of a connected device. One of the two is there.
+/// An open target, of this machine or of a connected device: exactly one of the two members is set.
 struct OpenTarget {
   std::unique_ptr<RemoteDevice> device;
   std::optional<BlockTarget> target;
 };
 
-/// Opens `path`, a path or the address of a device, or makes it, a new file, where `create_bytes`
-/// is not 0. From then on, a signal sets `interrupted`.
+/// Opens `path` (a path or the address of a device) or, if `create_bytes` is not 0, creates it as a
+/// new file. From then on, a signal sets `interrupted`.
 [[nodiscard]] OpenTarget open_target(const std::string& path, std::uint64_t create_bytes,
                                      bool write, bool allow_destructive, const RemoteFlags& remote);
 

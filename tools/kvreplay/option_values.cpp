@@ -11,8 +11,8 @@ std::string read_size(std::string& text, const SizeOption& option) {
   const std::optional<std::int64_t> bytes = parse_size(text);
   if (!bytes) return wrong;
   const auto size = static_cast<std::uint64_t>(*bytes);
-  if (size < option.least) return wrong + ", at least " + short_size_text(option.least);
-  if (size > option.most) return wrong + ", at most " + short_size_text(option.most);
+  if (size < option.min) return wrong + ", at least " + short_size_text(option.min);
+  if (size > option.max) return wrong + ", at most " + short_size_text(option.max);
   text = std::to_string(size);
   return {};
 }

@@ -19,14 +19,14 @@ namespace kvreplay {
 namespace {
 
 std::vector<std::string> words_of(const std::string& name, std::span<const std::string> arguments) {
-  // -B: no cache of compiled files in the source tree.
+  // -B: do not write compiled files into the source tree.
   std::vector<std::string> words = {"/usr/bin/python3", "-B",
                                     source_folder() + "/tools/python/kvreplay", name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 
-/// As the system calls take them.
+/// In the form that system calls take.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

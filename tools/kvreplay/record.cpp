@@ -17,8 +17,8 @@
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
-#include "tools/kvreplay/model_text.hpp"
 #include "tools/kvreplay/option_values.hpp"
+#include "tools/kvreplay/text_options.hpp"
 
 namespace kvreplay {
 namespace {
@@ -35,7 +35,7 @@ struct RecordCommand {
   RecordOptions record;
 };
 
-/// SOURCE_DATE_EPOCH, by which builds are made reproducible, instead of now.
+/// The time of SOURCE_DATE_EPOCH, which makes builds reproducible, or else the current time.
 std::string utc_now() {
   std::time_t now = std::time(nullptr);
   if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH"); epoch != nullptr) {
@@ -132,24 +132,24 @@ void add_record(CLI::App& program) {
   command->add_flag("!--no-query-ahead", record_options.queries_ahead,
                     "Leave out the look-ahead queries");
   command->add_flag("--attention-input", record_options.attention_input,
-                    "Record what each layer's projections were applied to, too");
+                    "Also record the input of each layer's projections");
   command->add_flag("--generate", options->generate,
-                    "The model writes the steps' tokens itself; else it follows the text");
+                    "The model writes the steps' tokens itself, instead of following the text");
   command
       ->add_option("--temperature", options->sampling.temperature,
-                   "Of generation; 0 = always the likeliest token")
+                   "Temperature of generation; 0 = always the most likely token")
       ->check(in_range(0.0, 100.0))
       ->needs("--generate")
       ->type_name("X")
       ->capture_default_str();
   command
       ->add_option("--top-p", options->sampling.top_p,
-                   "Draw from the likeliest tokens that reach this probability")
+                   "Draw from the most likely tokens that together reach this probability")
       ->check(in_range(0.0, 1.0))
       ->needs("--generate")
       ->type_name("X")
       ->capture_default_str();
-  command->add_option("--seed", options->sampling.seed, "Of the draws")
+  command->add_option("--seed", options->sampling.seed, "Seed of the draws")
       ->check(seed_range())
       ->needs("--generate")
       ->type_name("N")

@@ -1,5 +1,5 @@
-// `run` and `sweep`: the same replay. A sweep also keeps what the stages gave, says beforehand what
-// it will cost, and can take a share of the cells.
+// `run` and `sweep`: the same replay. A sweep also keeps the outputs of the stages, shows its cost
+// beforehand, and can take a share of the cells.
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -51,15 +51,15 @@ struct RunOptions {
   bool check = kChecksByDefault;
   std::string timeline;
   std::int64_t timeline_steps = 3;
-  // Of a sweep.
+  // Options of a sweep.
   CacheOptions cache;
   std::string shard = "1/1";
-  std::int64_t memory_bytes = 0;  ///< 0 = by what is available
+  std::int64_t memory_bytes = 0;  ///< 0 = from the available memory
   bool plan = false;
   bool quiet = false;
 };
 
-/// More would be a file that no viewer opens.
+/// No viewer opens a file with more cells.
 constexpr std::size_t kTimelineCells = 16;
 
 Experiment load(const RunOptions& options) {
@@ -83,12 +83,13 @@ void warn_of_own_text(const Experiment& experiment) {
     const std::vector<std::string> own = adapters_of_own_text(TraceReader(trace));
     if (own.empty()) continue;
     std::cerr << "kvreplay: warning: " << trace << ": adapters " << join(own)
-              << " were made from the very text that is replayed; what they predict looks better "
-                 "than it would on another text\n";
+              << " were made from the very text that is replayed, so their predictions look better "
+                 "than they would on another text\n";
   }
 }
 
-/// Before any work: the timeline is written last, maybe into the new folder of results.
+/// Checks the file of the timeline before any work. It is written last, possibly into the new
+/// folder of results.
 void check_timeline_folder(const RunOptions& options) {
   namespace fs = std::filesystem;
   if (options.timeline.empty()) return;
@@ -111,7 +112,7 @@ void write_timeline(const RunOptions& options, const ReplayResult& result) {
   if (options.timeline.empty()) return;
   write_text_file(options.timeline, trace_event_json(result.timelines));
   std::cerr << "kvreplay: timeline of " << result.timelines.size() << " of " << result.cells.size()
-            << " cells in " << options.timeline << ": open it at ui.perfetto.dev\n";
+            << " cells in " << options.timeline << ", to open at ui.perfetto.dev\n";
 }
 
 ResultFolder result_folder(const RunOptions& options, const Experiment& experiment) {
@@ -199,7 +200,7 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
   std::cerr << text.str();
 }
 
-/// One line a finished cell: what sets it apart, and how it did.
+/// One line per finished cell: what distinguishes it, and its results.
 std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of) {
   std::ostringstream text;
   text << "cell " << number + 1 << " of " << of << ": " << cell.trace << ' ' << cell.model << ' '
@@ -213,7 +214,7 @@ std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of
     latency_ns += static_cast<double>(step.latency_ns);
   }
   text << std::fixed << std::setprecision(1) << ": "
-       << latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()) << " ms a step"
+       << latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()) << " ms per step"
        << std::setprecision(3) << ", attention mass " << cell.quality.attention_mass;
   return text.str();
 }
@@ -241,7 +242,7 @@ void run_sweep(const RunOptions& options) {
   if (options.plan) return;
 
   const ReplayResult result = replay.run();
-  interrupt.reset();  // the folder of results has its own
+  interrupt.reset();  // the folder of results has a cleanup of its own
   if (store && !store->problem().empty()) {
     std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
   }
@@ -265,7 +266,7 @@ void add_common_options(CLI::App& command, RunOptions& options) {
       .add_option("--set", options.experiment.sets,
                   "Replace a member of the experiment, or a parameter of the systems, model, "
                   "platform or device that it names. A comma list or a range, as in "
-                  "docs/experiments.md, gives a cell for each value; sizes may have a unit "
+                  "docs/experiments.md, gives one cell per value; sizes may have a unit "
                   "(64KiB). May be given again")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
@@ -284,10 +285,13 @@ void add_common_options(CLI::App& command, RunOptions& options) {
   add_configs_option(command, options.experiment.configs);
   command
       .add_option("--timeline", options.timeline,
-                  "Also write when each layer computes, reads and writes, for chrome://tracing and "
+                  "Also write a timeline of each layer's compute, reads and writes for "
+                  "chrome://tracing and "
                   "ui.perfetto.dev: the first steps of the first 16 cells (docs/reports.md)")
       ->type_name("FILE");
-  command.add_option("--timeline-steps", options.timeline_steps, "Timed steps of each cell in it")
+  command
+      .add_option("--timeline-steps", options.timeline_steps,
+                  "Timed steps per cell in the timeline")
       ->check(in_range(1, 1000))
       ->type_name("N")
       ->capture_default_str();
@@ -300,12 +304,12 @@ void add_run(CLI::App& program) {
   auto options = std::make_shared<RunOptions>();
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
-                    "Also write what each system selected at every step, as HDF5");
+                    "Also write what each system selected at every step (HDF5)");
   command->add_flag("--check", options->check,
                     "Hold every step against what docs/architecture.md promises: bytes, tokens, "
                     "ranges on flash, budgets; slower, same results");
   command->footer(
-      "A run keeps nothing but its results; `kvreplay sweep` is the same with a cache.\n"
+      "A run keeps only its results; `kvreplay sweep` does the same with a cache.\n"
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
@@ -316,22 +320,23 @@ void add_run(CLI::App& program) {
 
 void add_sweep(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "sweep", "Replay an experiment, keep what is finished, go on where it was interrupted");
+      "sweep", "Replay an experiment, keep finished outputs, continue after an interrupt");
   auto options = std::make_shared<RunOptions>();
   add_common_options(*command, *options);
   options->cache.add_to(*command);
-  command->add_flag("--no-cache", options->cache.none, "Keep nothing and look nothing up");
+  command->add_flag("--no-cache", options->cache.none, "Neither keep nor look up outputs");
   command
       ->add_option("--shard", options->shard,
-                   "Only part I of N of the cells; `kvreplay merge` puts the parts together")
+                   "Replay only part I of N of the cells; `kvreplay merge` joins the parts")
       ->type_name("I/N")
       ->capture_default_str();
   add_size_option(*command, "--memory", options->memory_bytes,
-                  "What access logs and I/O plans may take in memory at once, such as 4GiB "
+                  "Memory limit for access logs and I/O plans together, such as 4GiB "
                   "(default: four fifths of what is available)",
-                  {.example = "4GiB", .least = 1 << 20});
-  command->add_flag("--plan", options->plan, "Only say what there is to compute, and how long");
-  command->add_flag("--quiet", options->quiet, "Say nothing of plan and progress");
+                  {.example = "4GiB", .min = 1 << 20});
+  command->add_flag("--plan", options->plan,
+                    "Only show what there is to compute, and how long it takes");
+  command->add_flag("--quiet", options->quiet, "Do not show plan and progress");
   command->footer(
       "Examples:\n"
       "  kvreplay sweep first --set system.selection.budget_tokens=64,128,256\n"
@@ -341,8 +346,8 @@ void add_sweep(CLI::App& program) {
 }
 
 void add_merge(CLI::App& program) {
-  CLI::App* command = program.add_subcommand(
-      "merge", "Put the shards of a sweep together: what one run would write");
+  CLI::App* command =
+      program.add_subcommand("merge", "Join the shards of a sweep into the results of one run");
   struct MergeOptions {
     std::vector<std::string> shards;
     std::string out;

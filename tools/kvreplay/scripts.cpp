@@ -6,7 +6,7 @@
 namespace kvreplay {
 namespace {
 
-/// A command whose options and help the script has.
+/// A command whose options and help are those of a script.
 void add_script(CLI::App& program, const char* name, const char* help, const char* script) {
   CLI::App* command = program.add_subcommand(name, help);
   command->set_help_flag();
@@ -18,7 +18,7 @@ void add_script(CLI::App& program, const char* name, const char* help, const cha
 
 void add_reproduce(CLI::App& program) {
   add_script(program, "reproduce",
-             "Set what five papers report beside what their experiments give here", "reproduce");
+             "Compare what five papers report with what their experiments give here", "reproduce");
 }
 
 void add_report(CLI::App& program) {

@@ -44,7 +44,7 @@ void print_statistics(const StatisticsOptions& options) {
 
 void add_statistics(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
-      "statistics", "Say how groups are spread, updated, selected again and read");
+      "statistics", "Show how groups are spread, updated, selected again and read");
   auto options = std::make_shared<StatisticsOptions>();
   command
       ->add_option("ACCESSLOG", options->paths,
@@ -52,15 +52,16 @@ void add_statistics(CLI::App& program) {
       ->required()
       ->type_name("");
   takes_traces(command->add_option("--trace", options->trace,
-                                   "The trace that was replayed: key_variance needs its keys"))
+                                   "The replayed trace, whose keys key_variance needs"))
       ->type_name("TRACE");
-  command->add_flag("--by-layer", options->by_layer, "A row per layer, in place of one per system");
+  command->add_flag("--by-layer", options->by_layer,
+                    "Print one row per layer, in place of one per system");
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
       "key_variance        mean squared distance of a key from its group's mean, at the end\n"
       "selected_within_N   share of the groups a step changes that are requested within N more "
       "steps\n"
-      "reused_share        share of the requested groups that the step before requested, too\n"
+      "reused_share        share of the requested groups that the previous step also requested\n"
       "hot_groups_share    share of the groups that, asked for most, make 80 % of what is asked "
       "for\n"
       "attended_in_page    tokens that a query head attends to in a page of 16, where it does\n"

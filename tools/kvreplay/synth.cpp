@@ -70,7 +70,7 @@ struct SynthOptions {
 void check_name(const std::string& out) {
   if (out.size() > kEnding.size() && out.ends_with(kEnding)) return;
   throw UserError({out, ""}, "is no name for a synthetic trace",
-                  "NAME" + std::string(kEnding) + ": the name says what it is");
+                  "NAME" + std::string(kEnding) + ", because the name says what it is");
 }
 
 bool has_adapters(const TraceReader& trace) {
@@ -101,7 +101,7 @@ void synthesise(SynthOptions options) {
   if (wanted.threads == 0) wanted.threads = processor_count();
   std::optional<Progress> progress(std::in_place, "fit", Synthesiser::fit_work(source, wanted));
   const Synthesiser synthesiser(source, wanted, &*progress);
-  // Rather now than after an hour of writing.
+  // Reported now rather than after an hour of writing.
   check_free_space(options.out, static_cast<std::uint64_t>(synthesiser.file_bytes()));
   progress.emplace("write", synthesiser.write_work());
   synthesiser.write(options.out, &*progress);
@@ -116,7 +116,7 @@ void synthesise(SynthOptions options) {
   if (has_adapters(source)) {
     std::cerr << "kvreplay: it has no adapters, which " << options.like
               << " has; `kvreplay adapt ANOTHER " << shell_word(options.out)
-              << " NEW` makes them, where ANOTHER is the same with another --seed\n";
+              << " NEW` computes them, where ANOTHER is the same with another --seed\n";
   }
 }
 
@@ -143,15 +143,17 @@ void add_synth(CLI::App& program) {
       ->allow_extra_args(false)
       ->check(number_range())
       ->type_name("N,N");
-  const auto integer = [&](const char* name, auto& value, std::int64_t least, const char* help) {
+  const auto integer = [&](const char* name, auto& value, std::int64_t min, const char* help) {
     command->add_option(name, value, help)
-        ->check(in_range(least, std::int64_t{1} << 31))
+        ->check(in_range(min, std::int64_t{1} << 31))
         ->type_name("N");
   };
-  integer("--layers", wanted.layers, 1, "Layers, numbered from 0 (default: those learnt from)");
-  integer("--query-heads", wanted.query_heads, 1,
-          "Query heads a layer, a multiple of the KV heads (default: as many a KV head as learnt)");
-  integer("--kv-heads", wanted.kv_heads, 1, "KV heads a layer (default: the real trace's)");
+  integer("--layers", wanted.layers, 1,
+          "Layers, numbered from 0 (default: those of the real trace)");
+  integer(
+      "--query-heads", wanted.query_heads, 1,
+      "Query heads per layer, a multiple of the KV heads (default: the real trace's per KV head)");
+  integer("--kv-heads", wanted.kv_heads, 1, "KV heads per layer (default: the real trace's)");
   integer("--head-dim", wanted.head_dim, 2, "Length of a vector, even (default: the real trace's)");
   integer("--prompt", wanted.prompt_tokens, 1, "Prompt tokens (default: the real trace's)");
   integer("--steps", wanted.decode_steps, 1, "Decode steps (default: the real trace's)");
@@ -171,21 +173,19 @@ void add_synth(CLI::App& program) {
       ->type_name("f16|bf16");
   command
       ->add_option("--clusters", wanted.clusters,
-                   "Clusters of keys of each KV head (default: as many as pay, 8 to 64)")
+                   "Clusters of keys per KV head (default: fitted, 8 to 64)")
       ->check(in_range(1, 1024))
       ->type_name("N");
-  command
-      ->add_option("--drift", wanted.drift,
-                   "How far clusters wander, as a multiple of what was learnt")
+  command->add_option("--drift", wanted.drift, "Factor on the fitted wandering of clusters")
       ->check(in_range(0.0, 100.0))
       ->type_name("X")
       ->capture_default_str();
   command
       ->add_option("--splits", wanted.splits_per_1000_tokens,
-                   "Clusters that split in 1,000 tokens (default: as learnt)")
+                   "Splits of clusters per 1,000 tokens (default: fitted)")
       ->check(in_range(0.0, 1000.0))
       ->type_name("X");
-  command->add_option("--seed", wanted.seed, "Of everything random")
+  command->add_option("--seed", wanted.seed, "Seed of every random choice")
       ->check(in_range(std::uint64_t{0}, std::uint64_t{1} << 62))
       ->type_name("N")
       ->capture_default_str();

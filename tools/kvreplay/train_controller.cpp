@@ -30,9 +30,9 @@ void print(const TrainedController& trained) {
   }
   std::cout << std::fixed << std::setprecision(4) << "\nloss: " << trained.training_loss
             << " in the last epoch, " << trained.validation_loss
-            << " of the validation samples\nvalidation: " << std::setprecision(3)
+            << " on the validation samples\nvalidation: " << std::setprecision(3)
             << trained.validation_accuracy << " of the labels met, " << trained.validation_bits
-            << " stored bits an element\n";
+            << " stored bits per element\n";
 }
 
 void train(const ControllerOptions& options) {
@@ -84,17 +84,17 @@ void add_train_controller(CLI::App& program) {
         ->capture_default_str();
   };
   weight("--tolerance", options->label.tolerance, "Largest error that a label accepts");
-  positive("--query-stride", options->label.query_stride, "Look at every so many recorded queries");
+  positive("--query-stride", options->label.query_stride, "Use every N-th recorded query");
   positive("--distance", options->label.distance_tokens,
-           "How many tokens later than a token a query is at least");
+           "Minimum distance of a query from a token");
   positive("--group-channels", options->label.group_channels, "Channels that share a scale");
   weight("--alpha", options->train.alpha, "Weight of the cross-entropy");
   weight("--beta", options->train.beta, "Weight of the expected cost in bits");
   weight("--gamma", options->train.gamma, "Weight of the expected loss of quality");
-  weight("--learning-rate", options->train.learning_rate, "Of Adam");
-  positive("--batch", options->train.batch, "Samples a step of Adam");
+  weight("--learning-rate", options->train.learning_rate, "Learning rate of Adam");
+  positive("--batch", options->train.batch, "Samples per step of Adam");
   positive("--epochs", options->train.epochs, "Passes over the samples");
-  command->add_option("--seed", options->train.seed, "Of the split, the weights and the order")
+  command->add_option("--seed", options->train.seed, "Seed of the split, the weights and the order")
       ->check(seed_range())
       ->type_name("N")
       ->capture_default_str();

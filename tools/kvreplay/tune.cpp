@@ -23,9 +23,9 @@
 namespace kvreplay {
 namespace {
 
-/// What all three modes take, and then each of them.
+/// The arguments of all three modes, and then those of each.
 struct TuneOptions {
-  std::string command;  ///< what was asked for: without threads, cache and folder of results
+  std::string command;  ///< the command without threads, cache and folder of results
   ExperimentOptions experiment{.name = "tune"};
   std::vector<std::string> members;  ///< settings that --model, --device ... stand for
   std::string system;
@@ -33,7 +33,7 @@ struct TuneOptions {
   CacheOptions cache;
 
   TuneRequest search{.exclude = {"grouping/global"}};
-  std::int64_t max_dram = 0;  ///< these limits: 0 = none
+  std::int64_t max_dram = 0;  ///< for these limits, 0 = none
   double max_latency_ms = 0;
   double min_attention_mass = 0;
   double max_output_error = 0;
@@ -51,7 +51,7 @@ constexpr const char* kSearchGroup = "Search";
 constexpr const char* kSolverGroup = "KVSwap's tuner, with --budget-mib";
 constexpr const char* kLookUpGroup = "A solution at run time";
 
-/// Refuses an option that the mode chosen does not read.
+/// Refuses an option that the chosen mode does not read.
 void check_mode(const CLI::App& command, const TuneOptions& options) {
   const bool look_up = !options.look_up.empty();
   const std::string mode = look_up                         ? kLookUpGroup
@@ -69,11 +69,11 @@ void check_mode(const CLI::App& command, const TuneOptions& options) {
   }
   if (options.kvswap.budget_mib > 0 && options.system == "any") {
     throw UserError({"tune", "--system"}, "found any with --budget-mib",
-                    "the name of a system made as kvswap is");
+                    "the name of a system composed like kvswap");
   }
 }
 
-/// The command that gives the same results: not where it runs, keeps and writes.
+/// The command that reproduces the results, without where it runs, keeps and writes.
 std::string command_text(const CLI::App& command) {
   static const std::set<std::string> kElsewhere{"--out",   "--threads",     "--configs",
                                                 "--cache", "--cache-limit", "--no-cache"};
@@ -129,7 +129,7 @@ void tune_search(const TuneOptions& options) {
   const Tuning tuning = tuner.tune(kept, &*progress);
   progress.reset();
   const std::vector<Validation> validations = tuner.validate(tuning, kept);
-  interrupt.reset();  // the folder of results has its own
+  interrupt.reset();  // the folder of results has a cleanup of its own
 
   ResultFolder folder = result_folder(options, tuner.name());
   folder.write_all(tuner.files(tuning, validations, options.command, kept));
@@ -146,7 +146,7 @@ void tune_search(const TuneOptions& options) {
   std::cerr << "kvreplay: results in " << name << '\n';
 }
 
-/// A store of stages: the user's, or one that goes at the end.
+/// A store of stages: the user's, or a temporary one.
 class Store {
  public:
   explicit Store(const CacheOptions& options) : store_(options.open()) {
@@ -163,7 +163,7 @@ class Store {
   Store& operator=(const Store&) = delete;
 
   [[nodiscard]] StageStore& get() { return *store_; }
-  /// "" where it is the user's.
+  /// The folder of a temporary store; "" for the user's.
   [[nodiscard]] const std::filesystem::path& temporary_folder() const { return folder_; }
 
  private:
@@ -184,7 +184,7 @@ void tune_kvswap(const TuneOptions& options) {
   std::optional<Progress> progress(std::in_place, "solve", tuner.work());
   const KvSwapTuner::Solved solved = tuner.solve(store.get(), &*progress);
   progress.reset();
-  interrupt.reset();  // the folder of results has its own
+  interrupt.reset();  // the folder of results has a cleanup of its own
 
   ResultFolder folder = result_folder(options, tuner.name());
   folder.write_all(tuner.files(solved, options.command));
@@ -211,7 +211,7 @@ void tune(const TuneOptions& options) {
     look_up(options);
   } else if (options.system.empty()) {
     throw UserError({"tune", "--system"}, "found none",
-                    "the name of a system, or any: also the parts are searched");
+                    "the name of a system, or any, which also searches the parts");
   } else if (options.kvswap.budget_mib > 0) {
     tune_kvswap(options);
   } else {
@@ -221,14 +221,16 @@ void tune(const TuneOptions& options) {
 
 void add_experiment_options(CLI::App& command, TuneOptions& options) {
   command
-      .add_option("EXPERIMENT", options.experiment.name,
-                  "Trace, model, platform, device and batch, one of each: a file, or a name from "
-                  "`list experiments`")
+      .add_option(
+          "EXPERIMENT", options.experiment.name,
+          "An experiment with one trace, model, platform, device and batch: a file, or a name from "
+          "`list experiments`")
       ->capture_default_str();
   command
-      .add_option("--system", options.system,
-                  "The system whose parameters are searched, or any: parts and parameters, from "
-                  "the experiment's systems on")
+      .add_option(
+          "--system", options.system,
+          "The system whose parameters are searched, or any: parts and parameters, starting from "
+          "the experiment's systems")
       ->type_name("NAME");
   const auto add_member = [&](const char* name, const char* member, const char* help) {
     command
@@ -256,36 +258,37 @@ void add_experiment_options(CLI::App& command, TuneOptions& options) {
   add_threads_option(command, options.experiment.threads, "results do");
   add_configs_option(command, options.experiment.configs);
   options.cache.add_to(command);
-  command.add_flag("--no-cache", options.cache.none, "Keep nothing and look nothing up");
+  command.add_flag("--no-cache", options.cache.none, "Neither keep nor look up outputs");
 }
 
 void add_search_options(CLI::App& command, TuneOptions& options) {
   const std::string group = kSearchGroup;
   command
       .add_option("--evaluations", options.search.search.evaluations,
-                  "Compositions to evaluate beside the systems that the search starts from")
+                  "Compositions to evaluate in addition to those that the search starts from")
       ->check(in_range(1, 1000000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--population", options.search.search.population,
-                  "Parents kept, and children made, in each generation")
+                  "Parents kept and children made per generation")
       ->check(in_range(2, 10000))
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--search-seed", options.search.search.seed,
-                  "Of the search (--set seed= is of policies)")
+                  "Seed of the search (that of policies is --set seed=)")
       ->check(seed_range())
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--quality", options.search.goal.quality,
-                  "What fidelity means. output_error also sees lost precision; attention_mass only "
-                  "which tokens were read")
+      .add_option(
+          "--quality", options.search.goal.quality,
+          "Measure of fidelity: output_error also sees lost precision; attention_mass sees only "
+          "which tokens were read")
       ->check(one_of(Goal::qualities()))
       ->type_name("output_error|attention_mass")
       ->capture_default_str()
@@ -293,15 +296,20 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
   add_size_option(command, "--max-dram", options.max_dram,
                   "Limit of dram_kv_bytes, such as 310MiB (default: none)", {.example = "310MiB"})
       ->group(group);
-  command.add_option("--max-latency-ms", options.max_latency_ms, "Limit (default: none)")
+  command
+      .add_option("--max-latency-ms", options.max_latency_ms, "Limit of latency_ms (default: none)")
       ->check(in_range(1e-9, 1e9))
       ->type_name("MS")
       ->group(group);
-  command.add_option("--min-attention-mass", options.min_attention_mass, "Limit (default: none)")
+  command
+      .add_option("--min-attention-mass", options.min_attention_mass,
+                  "Limit of attention_mass (default: none)")
       ->check(in_range(1e-6, 0.999999))
       ->type_name("SHARE")
       ->group(group);
-  command.add_option("--max-output-error", options.max_output_error, "Limit (default: none)")
+  command
+      .add_option("--max-output-error", options.max_output_error,
+                  "Limit of output_error (default: none)")
       ->check(in_range(1e-9, 1e9))
       ->type_name("ERROR")
       ->group(group);
@@ -324,15 +332,15 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->allow_extra_args(false)
       ->type_name("NAME,...")
       ->group(group);
-  takes_traces(command.add_option(
-                   "--validate", options.validate,
-                   "Traces to repeat the comparison on, which nothing is tuned on (default: the "
-                   "shipped dialogue, where the shipped story is tuned on)"))
+  takes_traces(
+      command.add_option("--validate", options.validate,
+                         "Traces to repeat the comparison on, without tuning (default: the "
+                         "shipped dialogue, where the shipped story is tuned on)"))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("TRACE,...")
       ->group(group);
-  command.add_flag("--no-validation", options.no_validation, "Validate on nothing")->group(group);
+  command.add_flag("--no-validation", options.no_validation, "Do not validate")->group(group);
   command
       .add_option("--hold", options.search.hold,
                   "Parts (precision) or parameters (stream.sink_tokens) that stay as they are")
@@ -342,7 +350,7 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->group(group);
   command
       .add_option("--exclude", options.search.exclude,
-                  "Parts that no composition may have. Oracles never take part")
+                  "Parts that no composition may have; oracles are always excluded")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("ROLE/PART,...")
@@ -354,7 +362,7 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
   const std::string group = kSolverGroup;
   command
       .add_option("--budget-mib", options.kvswap.budget_mib,
-                  "Memory of KV management of one sequence, all layers, in MiB")
+                  "Memory of KV management per sequence, over all layers, in MiB")
       ->check(in_range(1, 1 << 20))
       ->type_name("MIB")
       ->group(group);
@@ -371,7 +379,7 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->group(group);
   command
       .add_option("--alpha", options.kvswap.alpha,
-                  "Share of the I/O time that compute need not hide (ours)")
+                  "Share of the I/O time that may be exposed (ours)")
       ->check(in_range(0.0, 1.0))
       ->type_name("SHARE")
       ->capture_default_str()
@@ -393,14 +401,14 @@ void add_solver_options(CLI::App& command, TuneOptions& options) {
       ->group(group);
   command
       .add_option("--initial-reuse-tokens", options.kvswap.initial_reuse_tokens,
-                  "What the reuse buffer holds at least (ours; 0 = what a step selects)")
+                  "Minimum tokens of the reuse buffer (ours; 0 = what a step selects)")
       ->check(in_range(0, 1 << 30))
       ->type_name("TOKENS")
       ->capture_default_str()
       ->group(group);
   command
       .add_option("--delta-tokens", options.kvswap.delta_tokens,
-                  "How much the reuse buffer grows each time that sigma is raised (ours; 0 = it "
+                  "Tokens by which the reuse buffer grows each time sigma is raised (ours; 0 = it "
                   "always takes all that the budget leaves)")
       ->check(in_range(0, 1 << 30))
       ->type_name("TOKENS")
@@ -440,7 +448,7 @@ void add_tune(CLI::App& program) {
       "  kvreplay tune --system kvswap --budget-mib 310 --max-context 16K --max-batch 8 --out "
       "kvswap\n"
       "  kvreplay tune --look-up kvswap/solutions.json --batch 3 --context 12K > mine.json\n"
-      "docs/tuning.md says what is searched, and how the results are to be read.");
+      "docs/tuning.md describes what is searched and how to read the results.");
   command->callback([command, options] {
     check_mode(*command, *options);
     options->command = command_text(*command);

@@ -31,14 +31,14 @@ namespace kvreplay {
 namespace {
 
 constexpr std::int64_t kDefaultBytes = std::int64_t{4} << 30;
-constexpr std::uint32_t kLargestRequest = 32 << 20;  ///< what every NBD client is content with
+constexpr std::uint32_t kMaxRequest = 32 << 20;  ///< a limit that every NBD client accepts
 
 PluginOptions options;
 std::string device_name;
 std::unique_ptr<Store> store;
 std::unique_ptr<RealTimeDevice> device;
 
-/// Runs `work`; what it throws becomes nbdkit's one-line error and `failed`.
+/// Runs `work`. An exception becomes nbdkit's one-line error and the result `failed`.
 template <typename Result, typename Work>
 Result guarded(Result failed, const Work& work) {
   try {
@@ -50,7 +50,7 @@ Result guarded(Result failed, const Work& work) {
 }
 
 std::string absolute(const std::string& path) {
-  char* found = nbdkit_absolute_path(path.c_str());  // it may serve from another folder
+  char* found = nbdkit_absolute_path(path.c_str());  // nbdkit may change its folder
   if (found == nullptr) throw UserError({path, ""}, "no path", "the path of a file");
   std::string text = found;
   std::free(found);
@@ -146,7 +146,7 @@ std::string one_line(const ServiceReport& report) {
   return text;
 }
 
-/// After the last connection has closed.
+/// Called after the last connection has closed.
 void cleanup() {
   guarded(0, [] {
     if (!device || !store) return 0;
@@ -168,7 +168,7 @@ void* open_connection(int /*readonly*/) {
   return NBDKIT_HANDLE_NOT_NEEDED;
 }
 
-/// What `nbdinfo --list` shows while it runs.
+/// The description that `nbdinfo --list` shows.
 const char* export_description(void* /*handle*/) {
   return guarded<const char*>(
       nullptr, [] { return nbdkit_strdup_intern(one_line(device->report()).c_str()); });
@@ -184,7 +184,7 @@ int block_size(void* /*handle*/, std::uint32_t* minimum, std::uint32_t* preferre
   // logical blocks in the model.
   *minimum = std::bit_floor(device->limits().logical_block_bytes);
   *preferred = std::max(*minimum, std::uint32_t{4096});
-  *maximum = kLargestRequest;
+  *maximum = kMaxRequest;
   return 0;
 }
 
@@ -225,7 +225,7 @@ int pwrite(void* /*handle*/, const void* buffer, std::uint32_t count, std::uint6
   return serve(count, offset, true, [&] { return store->write(buffer, count, offset); });
 }
 
-/// A write that has been acknowledged is safe in the model, so there is nothing to wait for.
+/// A write that has been acknowledged is stored in the model, so there is nothing to wait for.
 int flush(void* /*handle*/, std::uint32_t /*flags*/) {
   return 0;
 }
@@ -238,12 +238,12 @@ int trim(void* /*handle*/, std::uint32_t count, std::uint64_t offset, std::uint3
 
 constexpr char kHelp[] =
     "[device=]<DEVICE>  (required)  A name from `kvreplay list devices`, or a JSON file.\n"
-    "size=<SIZE>        Of the device: 512M, 4GiB ... (default: the file's, or 4GiB).\n"
-    "file=<FILE>        Where its bytes are (default: memory, taken as it is written).\n"
+    "size=<SIZE>        Size of the device: 512M, 4GiB ... (default: the file's, or 4GiB).\n"
+    "file=<FILE>        File with its bytes (default: memory, allocated as it is written).\n"
     "spin_us=<US>       Spin instead of sleeping this long before an event, 0 to 10000 us\n"
     "                   (default 50).\n"
-    "report=<FILE>      At exit, what was served and how well time was kept, as JSON.\n"
-    "configs=<DIR>      Where names are looked up.";
+    "report=<FILE>      JSON written at exit: what was served, and how well time was kept.\n"
+    "configs=<DIR>      Folder in which names are looked up.";
 
 nbdkit_plugin plugin() {
   nbdkit_plugin made{};

@@ -4,9 +4,9 @@
 Works with every model that takes its attention function from transformers' attention interface and
 whose attention a trace can say: before it records, the model's own attention on the first tokens is
 compared with what follows from the trace, layer by layer. Keys and values are recorded before KV
-heads are repeated, queries of the prompt's last window and of every decode step; and `query_ahead`,
+heads are repeated; queries of the prompt's last window and of every decode step; and `query_ahead`,
 what the layer's own norm and attention make of the residual stream that entered the layer before.
-Needs torch, transformers h5py and tqdm (pip install torch
+Needs torch, transformers, h5py and tqdm (pip install torch
 transformers h5py tqdm).
 """
 
@@ -45,7 +45,7 @@ except ImportError as error:
           "tqdm", file=sys.stderr)
     sys.exit(2)
 
-NAME = "kvtrace"  # of the attention function
+NAME = "kvtrace"  # name of the attention function
 STORED = {"f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -56,13 +56,13 @@ TOLERANCE = 1e-3
 # What attention may be given that a trace has no place for.
 UNSAID = {"s_aux": "learned sinks", "softcap": "a soft cap on its scores",
           "position_bias": "a bias by position"}
-# What it is given besides and what changes nothing here, or is seen in the mask.
+# Other arguments, which change nothing here or show in the mask.
 USUAL = {"dropout", "sliding_window", "position_ids", "cache_position", "is_causal", "use_cache",
          "output_attentions", "output_hidden_states", "return_dict"}
 
 
 def text_config(config):
-    """Of a model with pictures or sound, the part that writes text."""
+    """For a model with images or sound, the part that writes text."""
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
@@ -124,7 +124,7 @@ def look_ahead(block, entered, options):
 
 
 class Layer(typing.NamedTuple):
-    """What a layer's attention was asked for."""
+    """The arguments of a layer's attention."""
 
     module: torch.nn.Module
     query_heads: int
@@ -132,7 +132,7 @@ class Layer(typing.NamedTuple):
     key_size: int
     value_size: int
     scale: float
-    windows: list  # of those that `sliding_window` may say, the ones that hold so far
+    windows: list  # values of `sliding_window` that fit so far
 
     def sizes(self):
         return (f"{self.query_heads} query heads on {self.kv_heads} KV heads of size "
@@ -140,18 +140,18 @@ class Layer(typing.NamedTuple):
 
 
 class Comparison:
-    """The model's own attention against what a trace of it can say, on its first tokens."""
+    """Compares the model's own attention with what a trace can express, on its first tokens."""
 
     def __init__(self, model, recorded, blocks):
         self.model, self.recorded, self.blocks = model, recorded, blocks
         self.layers = {}  # by number, a Layer
         self.not_compared = []
-        self.ahead = None  # the query that look_ahead() gave, True while it is asked
+        self.ahead = None  # the query that look_ahead() gave; True while it runs
         self.no_ahead = "" if blocks else "layers are not made of input_layernorm and self_attn"
 
     @torch.no_grad()
     def run(self, ids):
-        """Of each layer that asks for attention, by number. UserError: a trace cannot say it."""
+        """The layers that call attention, by number. UserError where a trace cannot express it."""
         ALL_ATTENTION_FUNCTIONS.register(NAME, self.attention)
         hooks = [block.register_forward_pre_hook(self.look, with_kwargs=True)
                  for block in self.blocks]
@@ -217,7 +217,7 @@ class Comparison:
         return output.to(kind), None
 
     def check_said(self, layer, asked, key, value, options):
-        """UserError: what is told apart by a name."""
+        """Raises UserError for features that are recognised by name."""
         allowed = "; allowed: a model without"
         for name, what in UNSAID.items():
             given = options.get(name)
@@ -226,11 +226,11 @@ class Comparison:
                               f"cannot say{allowed}")
         if hasattr(asked.module, "kv_lora_rank") or hasattr(asked.module, "kv_b_proj"):
             raise UserError(f"layer {layer}: multi-head latent attention (MLA): it stores a latent "
-                          "vector a token, not the keys and values that it attends to, which a "
+                          "vector per token, not the keys and values that it attends to, which a "
                           f"trace cannot say{allowed}")
         if layer in self.layers:
-            raise UserError(f"layer {layer}: asks for attention more than once a token, which a trace "
-                          f"cannot say{allowed}")
+            raise UserError(f"layer {layer}: asks for attention more than once per token, which a "
+                          f"trace cannot say{allowed}")
         if (layer in self.recorded and asked.kv_heads > 1 and
                 torch.equal(key[:, 0], key[:, 1]) and torch.equal(value[:, 0], value[:, 1])):
             raise UserError(f"layer {layer}: its KV heads are repeated before attention is asked for; "
@@ -335,16 +335,16 @@ class RopeOfLayer:
     itself makes of the same input with and without its positions."""
 
     def __init__(self, thetas):
-        self.errors = {(0.0, "half"): 0.0}  # by base (0 = none) and pairs: the largest so far
+        self.errors = {(0.0, "half"): 0.0}  # maximum so far, by base (0 = none) and pairs
         self.errors.update({(theta, pairs): 0.0 for theta in thetas
                             for pairs in ("half", "interleaved")})
         self.allowed = 0.0
         self.compared = False
 
     def compare(self, plain, recorded, begin):
-        """Keys, each [heads, tokens, dim], from position `begin` on."""
+        """Takes keys, [heads, tokens, dim] each, from position `begin` on."""
         end = begin + plain.shape[1]
-        # Models compute angles in single precision, and turn in their own.
+        # Models compute angles in single precision, and rotate in their own precision.
         self.allowed = max(self.allowed, 1e-3 + 2e-7 * end, torch.finfo(recorded.dtype).eps)
         self.compared = True
         plain, recorded = plain.double().cpu(), recorded.double().cpu()
@@ -361,7 +361,7 @@ class RopeOfLayer:
 
 
 def without_positions(embeddings):
-    """Position embeddings that turn nothing; None where they have an unknown form."""
+    """Position embeddings that rotate nothing; None where they have an unknown form."""
     if isinstance(embeddings, torch.Tensor) and embeddings.is_complex():
         return torch.ones_like(embeddings)
     if (isinstance(embeddings, (tuple, list)) and len(embeddings) == 2 and
@@ -450,7 +450,7 @@ class Recorder:
 
     def check_mask(self, layer, mask, rows, keys):
         windows = self.kinds[layer].windows
-        # Layers of one kind are given one mask.
+        # Layers of one kind share one mask.
         if self.last_mask[0] is mask and self.last_mask[1] == (self.row, keys, windows):
             return
         device = None if mask is None else mask.device
@@ -601,7 +601,7 @@ def chosen_layers(arguments, count):
 
 
 def read_ids(arguments):
-    """Token ids, how they were made, and the SHA-256 of what was read."""
+    """Token ids, their origin, and the SHA-256 of what was read."""
     if arguments.ids is not None:
         content = arguments.ids.read_bytes()
         return [int(word) for word in content.split()], "none: token ids were given", content
@@ -700,16 +700,16 @@ def main():
                         "text (default: teacher-forced, the text goes on)")
     parser.add_argument("--layers", metavar="N,N", help="layers to record (default: all)")
     parser.add_argument("--every", type=positive, default=1, metavar="N",
-                        help="without --layers: each N-th layer (default: %(default)s)")
+                        help="without --layers, record every N-th layer (default: %(default)s)")
     parser.add_argument("--query-window", type=int, default=64, metavar="N",
                         help="prompt positions before the first step with queries (default: "
                         "%(default)s)")
     parser.add_argument("--no-query-ahead", action="store_true",
-                        help="leave out the look-ahead queries, which cost a projection a layer")
+                        help="leave out the look-ahead queries (one projection per layer)")
     parser.add_argument("--dtype", choices=STORED, default="f16",
-                        help="how vectors are stored (default: %(default)s)")
+                        help="data type of stored vectors (default: %(default)s)")
     parser.add_argument("--compute", default="auto", choices=("auto", "float32", "bfloat16", "float16"),
-                        help="what the model computes in (default: as its weights are stored)")
+                        help="data type of the computation (default: that of the stored weights)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu",
                         help="where the model runs (default here: %(default)s)")
     parser.add_argument("--chunk", type=positive, default=512, metavar="N",

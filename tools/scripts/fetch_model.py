@@ -43,7 +43,7 @@ def check_terms(name, model, accepted):
 
 
 def check_space(name, model, missing, folder):
-    """Says what the disk must hold at once, before anything is written to it."""
+    """Prints what the disk must hold at once, before anything is written to it."""
     def gigabytes(count):
         return f"{count / 1e9:.2f} GB"
 
@@ -138,7 +138,7 @@ class Parts:
 
 
 def bytes_of_wheels(folder):
-    """Also of one that is arriving."""
+    """Size of a package, including one that is still arriving."""
     total = 0
     for path in folder.rglob("*.whl"):
         try:

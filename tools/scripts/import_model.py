@@ -4,7 +4,7 @@
 
 SOURCE is a .gguf file, or a folder with config.json, *.safetensors and tokenizer.json. Models of
 the llama family are taken: Llama, SmolLM2, Mistral, Qwen2, Qwen3 (dense) and Gemma 3 (text). What
-this cannot represent is refused, never left out. The result is described in docs/recording.md.
+this cannot represent is refused, never left out. docs/recording.md describes the result.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from kvreplay.errors import UserError  # noqa: E402
 from kvreplay.progress import Progress  # noqa: E402
 
 FORMAT_VERSION = "1"
-PANEL = 16  # outputs of a matrix that lie side by side
+PANEL = 16  # outputs of a matrix that are stored side by side
 
 LAYER_MATRICES = ["query", "key", "value", "attention_output", "gate", "up", "down"]
 LAYER_VECTORS = ["attention_norm", "ffn_norm"]
 OPTIONAL_VECTORS = ["query_bias", "key_bias", "value_bias", "query_norm", "key_norm"]
-# What every model of the Gemma 3 family has.
+# Properties of every model of the Gemma 3 family.
 GEMMA_NORMS = ["post_attention_norm", "post_ffn_norm"]
 GEMMA_HEAD_NORMS = ["query_norm", "key_norm"]
 
@@ -51,7 +51,7 @@ HF_GEMMA_NAMES = {
     "ffn_norm": "pre_feedforward_layernorm.weight",
     "post_ffn_norm": "post_feedforward_layernorm.weight"}
 
-# Pairs that RoPE turns together: llama's GGUF files have their rows permuted, the others have not.
+# Pairs that RoPE rotates together. Only llama's GGUF files have their rows permuted.
 GGUF_PAIRS = {"llama": "interleaved", "qwen2": "half", "qwen3": "half", "gemma3": "half"}
 LLAMA3_KEYS = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]
 HF_ARCHITECTURES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
@@ -148,7 +148,7 @@ def full_every(period, layers):
 
 
 def gemma_parts(architecture, full, window, theta, local_theta, scale):
-    """What a model of the Gemma 3 family has beside the llama family's. `scale`: of q . k."""
+    """What the Gemma 3 family has in addition to the llama family. `scale`: factor on q . k."""
     return {"sliding_window": [0 if every else window for every in full],
             "rope_theta": [theta if every else local_theta for every in full],
             "activation": "gelu_tanh", "embedding_scale": math.sqrt(architecture["hidden_size"]),
@@ -280,7 +280,7 @@ class GgufSource:
             return None, f"{model}/{pre}"
         tokens = self.field("tokenizer.ggml.tokens")
         kinds = self.field("tokenizer.ggml.token_type")
-        # Kinds 3 and 4: control and user-defined tokens, taken whole before any splitting.
+        # Kinds 3 and 4: control and user-defined tokens, matched whole before any splitting.
         added = [{"id": i, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
                   "normalized": False, "special": kind == 3}
                  for i, (token, kind) in enumerate(zip(tokens, kinds)) if kind in (3, 4)]
@@ -383,7 +383,7 @@ class HuggingFaceSource:
         return {**parameters, "rope_theta": float(theta)}
 
     def gemma_rope(self, parameters):
-        """Of the layers that attend to all tokens, with the others' base."""
+        """RoPE of the layers that attend to all tokens, with the base of the others."""
         every = parameters.get("full_attention", parameters)
         local = parameters.get("sliding_attention", {})
         for scaling in (every, local):
@@ -418,7 +418,7 @@ class HuggingFaceSource:
         return [not used or layer < first for layer in range(layers)]
 
     def sliding_windows(self, layers):
-        """Of each layer, the latest positions that it attends to; 0 = all."""
+        """The number of latest positions that each layer attends to; 0 = all."""
         window = int(self.config.get("sliding_window", 4096) or 0)
         return [0 if full else window for full in self.full_layers(layers)]
 

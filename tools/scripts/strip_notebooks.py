@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Takes outputs, execution counts and an editor's metadata out of notebooks/*.ipynb: what is
-committed is what was written, and a test runs the rest."""
+"""Removes outputs, execution counts and an editor's metadata from notebooks/*.ipynb. Only what
+was written is committed, and a test runs it."""
 
 import json
 import pathlib

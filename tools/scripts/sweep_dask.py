@@ -19,7 +19,7 @@ from kvreplay.command_line import Parser, exit_code  # noqa: E402  (where it lie
 from kvreplay.errors import UserError  # noqa: E402
 from kvreplay.source_tree import TOP  # noqa: E402
 
-NAME = "tools/scripts/sweep_dask.py"  # as its messages begin
+NAME = "tools/scripts/sweep_dask.py"  # begins its messages
 
 
 def parse_arguments():
@@ -31,12 +31,12 @@ def parse_arguments():
     parser.add_argument("--shards", type=int, metavar="N",
                         help="parts of the sweep (default: four for each worker)")
     parser.add_argument("--scheduler", metavar="ADDRESS",
-                        help="of a running scheduler, such as tcp://host:8786 (default: a local "
+                        help="a running scheduler, such as tcp://host:8786 (default: a local "
                         "cluster)")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N",
                         help="processes of the local cluster (default: %(default)s, the machine's)")
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
-                        help="threads of each shard (default: %(default)s)")
+                        help="threads per shard (default: %(default)s)")
     parser.add_argument("--program", type=pathlib.Path, metavar="FILE",
                         default=TOP / "build/release/kvreplay",
                         help="kvreplay (default: %(default)s)")
@@ -53,13 +53,13 @@ def parse_arguments():
 
 
 def run(command):
-    """Its exit code and what it said."""
+    """Runs a shard; returns its exit code and messages."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     return result.returncode, result.stdout, result.stderr
 
 
 def sweep(client, arguments, shards_folder):
-    """Runs all shards; their folders."""
+    """Runs all shards; returns their folders."""
     from dask.distributed import as_completed
 
     from kvreplay.progress import Progress
@@ -74,7 +74,7 @@ def sweep(client, arguments, shards_folder):
                  f"{index}/{count}", "--out", folder, "--jobs", str(arguments.jobs), "--format",
                  "none", "--quiet", *arguments.options]
                 for index, folder in enumerate(folders, 1)]
-    # A shard that is lost with its worker may run twice, so results must not be taken from memory.
+    # A shard lost with its worker may run twice, so results must not be taken from memory.
     tasks = [client.submit(run, command, pure=False) for command in commands]
     with Progress("shards", count) as progress:
         for task in as_completed(tasks):

@@ -24,7 +24,7 @@ def load_tokenizer(model):
         begin, end = header["tokenizer"]["data_offsets"]
         file.seek(8 + length + begin)
         tokenizer = tokenizers.Tokenizer.from_str(file.read(end - begin).decode())
-    # What was set for training would cut a text short.
+    # Settings for training would truncate a text.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

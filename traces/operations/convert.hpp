@@ -16,10 +16,11 @@ struct ConvertOptions {
 };
 
 /// Writes the same trace to `out` in another form. Keys, queries and look-ahead queries are rotated
-/// by their positions (each layer's base, rope_pairs), nothing else ever is; adapters stay as they
-/// are. query_ahead and attention_input are kept where every layer has them. Throws UserError for: a
-/// NaN or infinity, with its place in the source; scaled RoPE where rotation is requested; adapters
-/// computed from keys in the other state; a value that the new dtype cannot hold.
+/// by their positions (with each layer's base and rope_pairs); nothing else is rotated, and
+/// adapters stay as they are. query_ahead and attention_input are kept where every layer has them.
+/// Throws UserError for a NaN or infinity, with its place in the source; for scaled RoPE where
+/// rotation is requested; for adapters computed from keys in the other state; and for a value that
+/// the new dtype cannot hold.
 void convert_trace(const TraceReader& source, const ConvertOptions& options,
                    const std::string& out);
 

@@ -16,14 +16,13 @@ struct Range {
   std::int64_t end;
 };
 
-/// Returns the value itself when it lies in `least`..`most`.
+/// Returns the value itself when it lies in [min, max].
 std::int64_t in_range(const TraceReader& source, const std::string& name, std::int64_t value,
-                      std::int64_t least, std::int64_t most) {
-  if (value >= least && value <= most) return value;
-  const std::string allowed = least == most ? std::to_string(least)
-                              : least > most
-                                  ? "none with the other options"
-                                  : std::to_string(least) + " to " + std::to_string(most);
+                      std::int64_t min, std::int64_t max) {
+  if (value >= min && value <= max) return value;
+  const std::string allowed = min == max  ? std::to_string(min)
+                              : min > max ? "none with the other options"
+                                          : std::to_string(min) + " to " + std::to_string(max);
   throw UserError({source.file(), ""}, "cut: " + name + " is " + std::to_string(value), allowed);
 }
 

@@ -16,7 +16,7 @@ namespace kvreplay {
 namespace {
 
 /// Largest number of uncompared paths in the last line; all are listed above it.
-constexpr std::size_t kMostPaths = 8;
+constexpr std::size_t kMaxPaths = 8;
 
 std::string text_of(const std::string& text) {
   return "'" + printable(text) + "'";
@@ -42,7 +42,7 @@ class Sum {
  public:
   void add(double a, double b) {
     const double error = std::abs(a - b);
-    largest_ = std::max(largest_, error);
+    max_ = std::max(max_, error);
     errors_ += error * error;
     squares_ += a * a;
   }
@@ -50,11 +50,11 @@ class Sum {
     const double relative = squares_ > 0  ? std::sqrt(errors_ / squares_)
                             : errors_ > 0 ? std::numeric_limits<double>::infinity()
                                           : 0;
-    return {path, largest_, relative};
+    return {path, max_, relative};
   }
 
  private:
-  double largest_ = 0;
+  double max_ = 0;
   double errors_ = 0;
   double squares_ = 0;
 };
@@ -214,7 +214,7 @@ class Comparison {
 
 bool TraceDifference::same() const {
   return texts.empty() && std::all_of(values.begin(), values.end(),
-                                      [](const ValueDifference& set) { return set.largest == 0; });
+                                      [](const ValueDifference& set) { return set.max == 0; });
 }
 
 TraceDifference diff_traces(const TraceReader& first, const TraceReader& second) {
@@ -228,21 +228,21 @@ std::string to_text(const TraceDifference& difference) {
   }
   std::size_t equal = 0;
   for (const ValueDifference& set : difference.values) {
-    if (set.largest == 0) {
+    if (set.max == 0) {
       equal += 1;
       continue;
     }
     char line[96];
-    std::snprintf(line, sizeof line, ": largest difference %.6g, relative %.6g\n", set.largest,
+    std::snprintf(line, sizeof line, ": largest difference %.6g, relative %.6g\n", set.max,
                   set.relative);
     text += set.path + line;
   }
   text += std::to_string(equal) + " of " + std::to_string(difference.values.size()) +
           " data sets are equal";
   std::vector<std::string> paths = difference.not_compared;
-  if (paths.size() > kMostPaths) {
-    paths[kMostPaths - 1] = "and " + std::to_string(paths.size() - kMostPaths + 1) + " more";
-    paths.resize(kMostPaths);
+  if (paths.size() > kMaxPaths) {
+    paths[kMaxPaths - 1] = "and " + std::to_string(paths.size() - kMaxPaths + 1) + " more";
+    paths.resize(kMaxPaths);
   }
   if (!paths.empty()) text += "; not compared: " + join(paths);
   return text + '\n';

@@ -18,7 +18,7 @@ struct TextDifference {
 /// A data set that both traces hold in the same shape.
 struct ValueDifference {
   std::string path;
-  double largest = 0;   ///< max |a - b|
+  double max = 0;       ///< max |a - b|
   double relative = 0;  ///< |a - b|_2 / |a|_2; infinite where a is all 0 and b is not
 };
 

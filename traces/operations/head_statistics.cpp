@@ -58,15 +58,15 @@ std::vector<std::int64_t> heaviest(std::span<const double> weights, std::int64_t
 }  // namespace
 
 void softmax(std::span<double> scores) {
-  const double most = *std::max_element(scores.begin(), scores.end());
+  const double max = *std::max_element(scores.begin(), scores.end());
   double sum = 0;
-  for (double& score : scores) sum += score = std::exp(score - most);
+  for (double& score : scores) sum += score = std::exp(score - max);
   for (double& score : scores) score /= sum;
 }
 
 void AttentionSummary::add(std::vector<double>& weights, std::int64_t begin) {
   const std::span all(weights);
-  const auto count = [&](std::size_t most) { return std::min(most, all.size()); };
+  const auto count = [&](std::size_t max) { return std::min(max, all.size()); };
   for (const double weight : weights) {
     if (weight > 0) entropy_nats -= weight * std::log(weight);
   }
@@ -87,10 +87,9 @@ void AttentionSummary::divide(double queries) {
   }
 }
 
-std::vector<std::int64_t> spread_positions(std::int64_t begin, std::int64_t end,
-                                           std::int64_t most) {
+std::vector<std::int64_t> spread_positions(std::int64_t begin, std::int64_t end, std::int64_t max) {
   const std::int64_t room = std::max<std::int64_t>(1, end - 1 - begin);
-  const std::int64_t count = std::min(room, most);
+  const std::int64_t count = std::min(room, max);
   std::vector<std::int64_t> positions;
   for (std::int64_t i = 0; i < count; ++i) {
     positions.push_back(begin + (count == 1 ? 0 : i * (room - 1) / (count - 1)));

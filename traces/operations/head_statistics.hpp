@@ -47,9 +47,9 @@ struct MeasuredSteps {
   double softmax_scale = 0;
 };
 
-/// At most `most` positions from `begin` on, evenly spaced, each with a successor before `end`.
+/// At most `max` positions from `begin` on, evenly spaced, each with a successor before `end`.
 [[nodiscard]] std::vector<std::int64_t> spread_positions(std::int64_t begin, std::int64_t end,
-                                                         std::int64_t most);
+                                                         std::int64_t max);
 
 /// Both are after RoPE; keys are from position 0 on.
 [[nodiscard]] HeadStatistics measure_head(RowView keys, RowView queries,

@@ -39,7 +39,7 @@ NormSummary measure_norms(const HalfTensor& tensor) {
       }
       const double norm = std::sqrt(squares);
       norms.mean += norm;
-      norms.most = std::max(norms.most, norm);
+      norms.max = std::max(norms.max, norm);
     }
   }
   norms.mean /= static_cast<double>(tensor.heads * tensor.tokens);
@@ -177,8 +177,8 @@ std::string to_text(const TraceSummary& summary) {
   for (const LayerSummary& layer : summary.layers) {
     std::vector<std::string> row{
         std::to_string(layer.layer),
-        format_text("%8.2f /%7.2f", layer.key_norm.mean, layer.key_norm.most),
-        format_text("%9.3f /%8.3f", layer.value_norm.mean, layer.value_norm.most)};
+        format_text("%8.2f /%7.2f", layer.key_norm.mean, layer.key_norm.max),
+        format_text("%9.3f /%8.3f", layer.value_norm.mean, layer.value_norm.max)};
     const std::string adapters = layer.adapters.empty() ? "none" : join(layer.adapters, " ");
     if (const auto& attention = layer.attention) {
       row.push_back(fixed_text(attention->entropy_nats, 3));

@@ -15,7 +15,7 @@ class Progress;
 /// Euclidean norms of a layer's vectors, over all tokens and KV heads.
 struct NormSummary {
   double mean = 0;
-  double most = 0;
+  double max = 0;
 };
 
 struct LayerSummary {

@@ -30,7 +30,7 @@ constexpr double kQueryPriorRows = 8;
 /// Clusters wander once per this many tokens.
 constexpr std::int64_t kWanderEvery = 256;
 /// Upper limit of clusters per fitted one: the oldest one that split off makes room for the next.
-constexpr std::size_t kMostSplits = 4;
+constexpr std::size_t kMaxSplits = 4;
 constexpr std::int64_t kPieceTokens = 1024;
 /// Pairs that rotate more slowly than this (radians per token) shift the attention to the sinks
 /// equally at most distances.
@@ -139,7 +139,7 @@ class Topics {
   void split() {
     const std::size_t fitted = model_->shares.size();
     const std::size_t parent = draw();
-    if (topics_.size() >= kMostSplits * fitted) {
+    if (topics_.size() >= kMaxSplits * fitted) {
       // Its share returns to the topic of its cluster that the fit found.
       const std::size_t oldest = fitted + splits_ % (topics_.size() - fitted);
       if (oldest == parent) return;
@@ -514,11 +514,11 @@ void search(HeadModel& model, const HeadRecording& head, const RotaryEmbedding& 
   }
 }
 
-std::int64_t in_range(const std::string& name, std::int64_t value, std::int64_t least,
-                      std::int64_t most) {
-  if (value >= least && value <= most) return value;
+std::int64_t in_range(const std::string& name, std::int64_t value, std::int64_t min,
+                      std::int64_t max) {
+  if (value >= min && value <= max) return value;
   throw UserError({"synth", ""}, name + " is " + std::to_string(value),
-                  "integer from " + std::to_string(least) + " to " + std::to_string(most));
+                  "integer from " + std::to_string(min) + " to " + std::to_string(max));
 }
 
 /// A longer text rotates the slow pairs to angles at which the source's keys and queries never met,
@@ -600,12 +600,12 @@ TraceInfo make_info(const TraceReader& source, std::span<const std::int64_t> lay
     info.sliding_window.push_back(from.sliding_window[like]);
   }
   if (options.layers) info.layers = count;
-  const std::int64_t most = std::int64_t{1} << 31;
+  const std::int64_t max = std::int64_t{1} << 31;
   info.prompt_tokens =
-      in_range("prompt", options.prompt_tokens.value_or(from.prompt_tokens), 1, most - 1);
+      in_range("prompt", options.prompt_tokens.value_or(from.prompt_tokens), 1, max - 1);
   info.tokens =
       info.prompt_tokens + in_range("steps", options.decode_steps.value_or(from.decode_steps()), 1,
-                                    most - info.prompt_tokens);
+                                    max - info.prompt_tokens);
   info.rope_theta =
       stretched_theta(from.rope_theta, info.head_dim,
                       static_cast<double>(info.tokens) / static_cast<double>(from.tokens));

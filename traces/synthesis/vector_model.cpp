@@ -10,8 +10,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::int64_t kRounds = 12;
-constexpr std::int64_t kFewestClusters = 8;
-constexpr std::int64_t kMostClusters = 64;
+constexpr std::int64_t kMinClusters = 8;
+constexpr std::int64_t kMaxClusters = 64;
 constexpr double kWorthwhile = 0.97;
 /// Weight of the noise of all clusters in the noise of one, in rows.
 constexpr double kScalePriorRows = 8;
@@ -107,15 +107,15 @@ Clustering lloyd(RowView rows, std::int64_t clusters, Random& random) {
     }
     for (std::int64_t row = 0; row < count; ++row) {
       const std::span<const float> values = rows.row(row);
-      float least = std::numeric_limits<float>::infinity();
+      float min_distance = std::numeric_limits<float>::infinity();
       for (std::int64_t c = 0; c < clusters; ++c) {
         const float* centre = centres.data() + static_cast<std::size_t>(c) * dim;
         float sums[4] = {};
         for (std::size_t i = 0; i < dim; ++i) sums[i % 4] += values[i] * centre[i];
         const float distance =
             norms[static_cast<std::size_t>(c)] - 2 * ((sums[0] + sums[1]) + (sums[2] + sums[3]));
-        if (distance < least) {
-          least = distance;
+        if (distance < min_distance) {
+          min_distance = distance;
           found.labels[static_cast<std::size_t>(row)] = c;
         }
       }
@@ -214,8 +214,8 @@ void NoiseWalk::add(Random& random, double correlation, float scale, std::span<f
 Clustering cluster_rows(RowView rows, std::int64_t clusters, Random& random) {
   const std::int64_t count = rows_of(rows);
   if (clusters > 0) return lloyd(rows, std::min(clusters, count), random);
-  Clustering best = lloyd(rows, std::min(kFewestClusters, count), random);
-  while (2 * best.clusters <= std::min(kMostClusters, count / 8)) {
+  Clustering best = lloyd(rows, std::min(kMinClusters, count), random);
+  while (2 * best.clusters <= std::min(kMaxClusters, count / 8)) {
     Clustering more = lloyd(rows, 2 * best.clusters, random);
     if (more.within_variance > kWorthwhile * best.within_variance) break;
     best = std::move(more);

@@ -153,11 +153,11 @@ class Adaptive final : public Grouping {
   }
 
   void load_and_split(const Entries& entries, Token now, const Groups& groups, EventSink& events) {
-    const auto most = std::max_element(
+    const auto fullest = std::max_element(
         clusters_.begin(), clusters_.end(),
         [](const Cluster& a, const Cluster& b) { return a.waiting.size() < b.waiting.size(); });
-    events.on_event({EventKind::kLoaded, most->group});
-    split(entries, now, most - clusters_.begin(), groups, events);
+    events.on_event({EventKind::kLoaded, fullest->group});
+    split(entries, now, fullest - clusters_.begin(), groups, events);
   }
 
   [[nodiscard]] std::int64_t waiting_tokens() const {

@@ -24,7 +24,7 @@ class Chunks final : public Grouping {
     };
     std::vector<float> misfit;
     for (std::int64_t chunk = 0; chunk < candidates; ++chunk) {
-      misfit.push_back(-least_cosine(entries, first_of(chunk), first_of(chunk + 1)));
+      misfit.push_back(-min_cosine(entries, first_of(chunk), first_of(chunk + 1)));
     }
     std::vector<std::int32_t> outliers(
         static_cast<std::size_t>(std::min(outlier_chunks_, candidates)));
@@ -51,12 +51,12 @@ class Chunks final : public Grouping {
 
  private:
   /// Over the tokens and KV heads: the cosine of a key and the mean key of its chunk.
-  static float least_cosine(const Entries& entries, Token begin, Token end) {
+  static float min_cosine(const Entries& entries, Token begin, Token end) {
     const std::int64_t dim = entries.keys.dim;
     const auto width = static_cast<std::size_t>(dim);
     std::vector<float> keys(static_cast<std::size_t>(end - begin) * width);
     std::vector<float> mean(width);
-    float least = 1;
+    float min = 1;
     for (std::int64_t head = 0; head < entries.keys.heads; ++head) {
       kernels::to_float(entries.keys.row(head, begin), keys.data(), std::ssize(keys));
       std::fill(mean.begin(), mean.end(), 0.0F);  // of the sum: a scale does not change a cosine
@@ -64,10 +64,10 @@ class Chunks final : public Grouping {
       const float mean_norm = std::sqrt(kernels::dot(mean.data(), mean.data(), dim));
       for (const float* key = keys.data(); key < keys.data() + keys.size(); key += dim) {
         const float norms = mean_norm * std::sqrt(kernels::dot(key, key, dim));
-        least = std::min(least, norms > 0 ? kernels::dot(mean.data(), key, dim) / norms : 0.0F);
+        min = std::min(min, norms > 0 ? kernels::dot(mean.data(), key, dim) / norms : 0.0F);
       }
     }
-    return least;
+    return min;
   }
 
   std::int64_t chunk_tokens_;

@@ -36,8 +36,8 @@ class Precision {
   [[nodiscard]] virtual std::vector<EntryFormat> formats() const = 0;
   /// Tokens [begin, end) of `exact` are new. Emits kReencoded where a token's format changes.
   virtual void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) = 0;
-  virtual void on_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
-                        const Entries& /*exact*/) {}
+  virtual void notify_event(const GroupEvent& /*event*/, const Groups& /*groups*/,
+                            const Entries& /*exact*/) {}
   /// Called once the prompt's tokens are placed. `layer`: the prompt's entries of all KV heads of
   /// the stream's layer, for data that is stored for the heads jointly. Emits events as
   /// add_tokens() does.
@@ -48,7 +48,7 @@ class Precision {
   /// How many elements the format's range does not suit: saturated, or stored with far coarser
   /// steps than others. Of a part that scales, none.
   [[nodiscard]] virtual std::int64_t out_of_range() const { return 0; }
-  /// Whether kReencoded events of other parts change what is stored (on_event).
+  /// Whether kReencoded events of other parts change what is stored (notify_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that
   /// have not been taken yet (the step's own) are exact. Valid until the next call of any method.

@@ -20,7 +20,7 @@ class TriState final : public Precision {
 
   [[nodiscard]] bool accepts_reencoding() const override { return true; }
 
-  void on_event(const GroupEvent& event, const Groups&, const Entries&) override {
+  void notify_event(const GroupEvent& event, const Groups&, const Entries&) override {
     if (event.kind != EventKind::kReencoded || event.other == 0) return;
     for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
       for (const Token token : event.tokens) {

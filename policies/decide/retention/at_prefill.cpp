@@ -26,8 +26,8 @@ class AtPrefill final : public Retention {
 
   [[nodiscard]] bool needs_attention() const override { return true; }
 
-  void on_attention(std::int64_t, Token position, std::span<const Token> tokens,
-                    std::span<const float> weights) override {
+  void notify_attention(std::int64_t, Token position, std::span<const Token> tokens,
+                        std::span<const float> weights) override {
     if (position < prompt_tokens_ - options_.window || position >= prompt_tokens_) return;
     for (std::size_t i = 0; i < tokens.size() && tokens[i] < std::ssize(sums_); ++i) {
       sums_[static_cast<std::size_t>(tokens[i])] += weights[i];

@@ -20,8 +20,8 @@ class HeavyHitters final : public Retention {
 
   [[nodiscard]] bool needs_attention() const override { return true; }
 
-  void on_attention(std::int64_t, Token position, std::span<const Token> tokens,
-                    std::span<const float> weights) override {
+  void notify_attention(std::int64_t, Token position, std::span<const Token> tokens,
+                        std::span<const float> weights) override {
     if (std::ssize(sums_) <= position) sums_.resize(static_cast<std::size_t>(position) + 1);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       sums_[static_cast<std::size_t>(tokens[i])] += static_cast<double>(weights[i]) / query_heads_;

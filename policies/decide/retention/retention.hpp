@@ -26,18 +26,18 @@ class Retention {
 
   /// The result of a query head's attention: the weights of `tokens` (ascending). Called for the
   /// prompt's last queries before after_prompt, and once per step before after_step.
-  virtual void on_attention(std::int64_t /*query_head*/, Token /*position*/,
-                            std::span<const Token> /*tokens*/, std::span<const float> /*weights*/) {
-  }
+  virtual void notify_attention(std::int64_t /*query_head*/, Token /*position*/,
+                                std::span<const Token> /*tokens*/,
+                                std::span<const float> /*weights*/) {}
   /// Called once the prompt's tokens are placed, and after each step's token is. Emits kEvicted.
   virtual void after_prompt(const Groups& /*groups*/, EventSink& /*events*/) {}
   virtual void after_step(Token /*token*/, const Groups& /*groups*/, EventSink& /*events*/) {}
-  /// Whether the part needs on_attention; the prompt's window costs a pass over its keys.
+  /// Whether the part needs notify_attention; the prompt's window costs a pass over its keys.
   [[nodiscard]] virtual bool needs_attention() const { return false; }
 
   /// Whether the part divides a budget among the layers. If so, it is first constructed once per
-  /// layer for all of the layer's KV heads jointly, given only the prompt's on_attention calls, and
-  /// queried for layer_score(); the parts that do the work are constructed with the resulting
+  /// layer for all of the layer's KV heads jointly, given only the prompt's notify_attention calls,
+  /// and queried for layer_score(); the parts that do the work are constructed with the resulting
   /// layer_ratio.
   [[nodiscard]] virtual bool compares_layers() const { return false; }
   [[nodiscard]] virtual double layer_score() const { return 0; }

@@ -53,8 +53,8 @@ class Tailored final : public Retention {
                         kernels::ln(statistics.kurtosis) / options_.kurtosis_root);
   }
 
-  void on_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
-                    std::span<const float> weights) override {
+  void notify_attention(std::int64_t query_head, Token position, std::span<const Token> tokens,
+                        std::span<const float> weights) override {
     if (position < prompt_tokens_) {
       window_.take(query_head, position, tokens, weights);
       return;

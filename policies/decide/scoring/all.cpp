@@ -9,7 +9,7 @@ namespace {
 /// Gives every group the same score: for systems that select nothing.
 class All final : public Scoring {
  public:
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows, const Groups& groups, const Entries&) override {
     values_.resize(static_cast<std::size_t>(groups.count()));

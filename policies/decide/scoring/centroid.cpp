@@ -16,7 +16,8 @@ class Centroid final : public Scoring {
         means_(shape),
         key_(static_cast<std::size_t>(shape.head_dim)) {}
 
-  void on_event(const GroupEvent& event, const Groups& groups, const Entries& entries) override {
+  void notify_event(const GroupEvent& event, const Groups& groups,
+                    const Entries& entries) override {
     means_.resize(groups.count());
     sums_.resize(static_cast<std::size_t>(groups.count() * width()));
     switch (event.kind) {

@@ -10,7 +10,7 @@ class Exact final : public Scoring {
  public:
   Exact(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {

@@ -28,7 +28,7 @@ class LowRank final : public Scoring {
     }
   }
 
-  void on_event(const GroupEvent& event, const Groups&, const Entries& entries) override {
+  void notify_event(const GroupEvent& event, const Groups&, const Entries& entries) override {
     if (event.kind != EventKind::kCreated && event.kind != EventKind::kAppended) return;
     for (const Token token : event.tokens) compress(token, entries);
   }

@@ -19,7 +19,8 @@ class MinMax final : public Scoring {
         maxima_(shape),
         key_(static_cast<std::size_t>(shape.head_dim)) {}
 
-  void on_event(const GroupEvent& event, const Groups& groups, const Entries& entries) override {
+  void notify_event(const GroupEvent& event, const Groups& groups,
+                    const Entries& entries) override {
     minima_.resize(groups.count());
     maxima_.resize(groups.count());
     switch (event.kind) {

@@ -24,7 +24,7 @@ class Partial final : public ProjectedKeys {
   Partial(HeadRule rule, const StreamShape& shape, PartialSettings settings)
       : ProjectedKeys(rule, shape), settings_(std::move(settings)) {}
 
-  void on_prompt(const Entries& entries, const QueryWindow& window) override {
+  void notify_prompt(const Entries& entries, const QueryWindow& window) override {
     if (window.queries.tokens == 0) {
       throw UserError({"", "scoring/part"}, "partial, but the trace holds no query of the prompt",
                       "a trace whose query_start lies before the first decode step");

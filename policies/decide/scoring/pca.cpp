@@ -21,15 +21,15 @@ class Pca final : public ProjectedKeys {
 };
 
 std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context& context) {
-  const std::int64_t most = context.shape.head_dim;
+  const std::int64_t max = context.shape.head_dim;
   std::int64_t dims = arguments.integer("dims");
   if (dims == 0) {
-    const double share = arguments.real("dims_share") * static_cast<double>(most);
+    const double share = arguments.real("dims_share") * static_cast<double>(max);
     dims = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::floor(share)));
   }
-  if (dims > most) {
+  if (dims > max) {
     throw UserError(arguments.place("dims"), "found " + std::to_string(dims),
-                    "at most " + std::to_string(most) + ", the size of a head");
+                    "at most " + std::to_string(max) + ", the size of a head");
   }
   return std::make_unique<Pca>(head_rule_of(arguments), context.shape, dims,
                                head_adapter(context, "head_pca", arguments.place("part")));

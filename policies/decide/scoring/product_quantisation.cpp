@@ -28,7 +28,7 @@ class ProductQuantisation final : public Scoring {
         aggregate_(rule, context.shape),
         books_(static_cast<std::size_t>(context.shape.kv_heads * quantiser.subspaces)) {}
 
-  void on_prompt(const Entries& entries, const QueryWindow&) override {
+  void notify_prompt(const Entries& entries, const QueryWindow&) override {
     const std::int64_t begin = std::min(sink_tokens_, entries.keys.tokens - 1);
     const std::int64_t count = entries.keys.tokens - begin;
     const std::int64_t centroids = std::min(std::int64_t{1} << quantiser_.code_bits, count);
@@ -46,7 +46,7 @@ class ProductQuantisation final : public Scoring {
     }
   }
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {

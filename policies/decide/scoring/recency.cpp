@@ -11,7 +11,7 @@ class Recency final : public Scoring {
   explicit Recency(const StreamShape& shape)
       : query_heads_(shape.query_heads()), aggregate_(HeadRule::kMax, shape) {}
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows, const Groups& groups, const Entries&) override {
     const std::span<float> scores = aggregate_.scores(groups.count());

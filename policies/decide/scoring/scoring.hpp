@@ -61,10 +61,11 @@ class Scoring {
 
   /// The prompt's entries and its last queries, before any event: for data computed from the prompt
   /// as a whole (codebooks, a choice of columns).
-  virtual void on_prompt(const Entries& /*entries*/, const QueryWindow& /*window*/) {}
+  virtual void notify_prompt(const Entries& /*entries*/, const QueryWindow& /*window*/) {}
 
   /// `groups` has already applied the event; `entries` reaches at least to the event's tokens.
-  virtual void on_event(const GroupEvent& event, const Groups& groups, const Entries& entries) = 0;
+  virtual void notify_event(const GroupEvent& event, const Groups& groups,
+                            const Entries& entries) = 0;
 
   /// Scores every group for the queries of one position, [query heads of the stream, head_dim].
   /// The view is valid until the next call.
@@ -77,10 +78,10 @@ class Scoring {
   /// The result of a query head's attention: the weights of `tokens` (ascending). Called for each
   /// of the prompt's last queries once its tokens are placed, and for each step before its token
   /// is.
-  virtual void on_attention(std::int64_t /*query_head*/, Token /*position*/,
-                            std::span<const Token> /*tokens*/, std::span<const float> /*weights*/) {
-  }
-  /// Whether the part needs on_attention; the prompt's window costs a pass over its keys.
+  virtual void notify_attention(std::int64_t /*query_head*/, Token /*position*/,
+                                std::span<const Token> /*tokens*/,
+                                std::span<const float> /*weights*/) {}
+  /// Whether the part needs notify_attention; the prompt's window costs a pass over its keys.
   [[nodiscard]] virtual bool needs_attention() const { return false; }
 };
 

@@ -36,9 +36,9 @@ class Threshold final : public Selection {
     std::int64_t count = 0;
     for (std::int64_t r = 0; r < scores.rows; ++r) {
       const std::span<const float> row = scores.row(r);
-      const float least = *std::max_element(row.begin(), row.end()) * softmax_scale_ - alpha_;
+      const float min_score = *std::max_element(row.begin(), row.end()) * softmax_scale_ - alpha_;
       count += std::count_if(row.begin(), row.end(),
-                             [&](float score) { return score * softmax_scale_ > least; });
+                             [&](float score) { return score * softmax_scale_ > min_score; });
     }
     return count / scores.rows;
   }

@@ -6,8 +6,8 @@
 namespace kvreplay {
 namespace {
 
-/// The paper's T1 and T2 (requested once, and more than once), and the ghosts B1 and B2 of what
-/// left them; `target_` is its p, the weight that T1 should have.
+/// The paper's T1 (groups requested once) and T2 (more than once), and the ghosts B1 and B2 of
+/// groups that left them. `target_` is the paper's p, the weight that T1 should have.
 class Arc final : public BoundedCache {
  public:
   Arc(const Arguments& arguments, const Context& context)
@@ -77,14 +77,14 @@ class Arc final : public BoundedCache {
 
   double target_ = 0;
   std::int64_t newcomer_weight_ = 0;  // 0 when room is made for a group that grew
-  int left_ = kUnknown;               // the queue that the newcomer was a ghost of
+  int left_ = kUnknown;               // the queue whose ghosts held the newcomer
   GroupQueues held_;
   GroupQueues ghosts_;
 };
 
 const Registered<Cache> kArc({
     .name = "arc",
-    .help = "balances what was requested once against what was requested often, by their ghosts",
+    .help = "balances groups requested once against groups requested often, guided by their ghosts",
     .source = "Megiddo and Modha, FAST 2003; libCacheSim ARC",
     .parameters = capacity_and(),
     .make = make_cache<Arc>,

@@ -31,7 +31,7 @@ class Belady final : public BoundedCache {
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
   void on_hit(GroupKey key) override { ranking_.update(key, next_access()); }
-  /// A group that was split off has never been requested: its first access lies ahead.
+  /// A group just split off has not been requested yet: its first access lies ahead.
   void on_newcomer(GroupKey key, std::int64_t, bool requested) override {
     newcomer_ = requested ? next_access() : first_.get(key);
   }
@@ -42,9 +42,9 @@ class Belady final : public BoundedCache {
   void evict() override { release(ranking_.pop()); }
   void remove(GroupKey key) override { ranking_.erase(key); }
 
-  /// When the group of the access that is being served is requested again.
+  /// When the group being accessed is requested next.
   std::int64_t next_access() {
-    if (now_ >= next_.size()) throw std::logic_error("an access that the oracle was not told of");
+    if (now_ >= next_.size()) throw std::logic_error("an access that the oracle does not know");
     return next_[now_++];
   }
 
@@ -53,16 +53,16 @@ class Belady final : public BoundedCache {
   std::vector<std::int64_t> next_;  // by access: the next one to the same group
   KeyMap<std::int64_t> first_;
   std::int64_t newcomer_ = 0;
-  GroupRanking<std::int64_t, std::greater<>> ranking_;  // by next access; the farthest is lowest
+  GroupRanking<std::int64_t, std::greater<>> ranking_;  // by next access; the furthest ranks lowest
 };
 
 const Registered<Cache> kBelady({
     .name = "belady",
-    .help = "an oracle: evicts what is requested again last, and does not keep what comes later",
+    .help = "an oracle: evicts the group requested furthest ahead, or does not keep the newcomer",
     .source = "Belady, IBM Systems Journal 5(2), 1966; libCacheSim Belady with always_keep",
     .parameters = capacity_and({flag_parameter(
         "always_keep", false,
-        "keep each newcomer, even one that is requested again later than the rest")}),
+        "keep every newcomer, even one requested again later than all held groups")}),
     .make = make_cache<Belady>,
 });
 

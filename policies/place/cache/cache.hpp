@@ -42,28 +42,28 @@ class Cache {
 
   virtual ~Cache() = default;
 
-  /// True when the group is in memory (a hit); otherwise it is read and may be kept. `members`: its
-  /// tokens.
+  /// Returns true when the group is in memory (a hit). Otherwise the group is read and may be kept.
+  /// `members`: its tokens.
   [[nodiscard]] virtual bool access(const Access& access, std::span<const Token> members) = 0;
-  /// The group grew, shrank or was rewritten; its size is now `bytes`. Nothing happens when it is
-  /// not held.
-  virtual void resized(GroupKey /*key*/, std::int64_t /*bytes*/) {}
-  /// The new group `key` was split off `from`; where `from` is held, all of `key` is in memory too
-  /// and may be kept without a read. Follows the call of resized() for `from`.
-  virtual void split_off(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
-  /// The group is gone (evicted, dissolved): it must not count any more.
+  /// The group grew, shrank or was rewritten, and its size is now `bytes`. Has no effect on a group
+  /// that is not held.
+  virtual void notify_resize(GroupKey /*key*/, std::int64_t /*bytes*/) {}
+  /// The new group `key` was split off `from`. Where `from` is held, all of `key` is in memory too
+  /// and may be kept without a read. Called after notify_resize() for `from`.
+  virtual void notify_split(GroupKey /*key*/, GroupKey /*from*/, std::int64_t /*bytes*/) {}
+  /// The group no longer exists (it was evicted or dissolved) and must not count any more.
   virtual void erase(GroupKey key) = 0;
   /// All groups of the step have been requested, and the index has taken the step's token.
   virtual void end_step() {}
 
   [[nodiscard]] virtual bool contains(GroupKey key) const = 0;
-  /// Bytes of groups held now.
+  /// Bytes of the groups held now.
   [[nodiscard]] virtual std::int64_t used_bytes() const = 0;
   /// Everything is in memory from the start; nothing is on flash.
   [[nodiscard]] virtual bool holds_everything() const { return false; }
 
-  /// Between two steps the groups held are on flash only, and are read again before the layer needs
-  /// them: DRAM holds the cache of one layer, not of all.
+  /// Whether DRAM holds the cache of one layer at a time. Between two steps the held groups are
+  /// then on flash only, and are read again before the layer needs them.
   [[nodiscard]] virtual bool paged_by_layer() const { return false; }
 
   /// An oracle is given the whole sequence of accesses, in order, before the first one.

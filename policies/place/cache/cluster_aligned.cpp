@@ -7,8 +7,8 @@
 namespace kvreplay {
 namespace {
 
-/// A held group is either among the recently updated or ranked for eviction: by size and, of
-/// equals, last use; or by the step of its last use and, of equals, size.
+/// A held group either was updated recently or is ranked for eviction: by size and then last use,
+/// or by the step of its last use and then size.
 class ClusterAligned final : public BoundedCache {
  public:
   ClusterAligned(const Arguments& arguments, const Context& context)
@@ -71,7 +71,7 @@ class ClusterAligned final : public BoundedCache {
 
   std::int64_t reserved_;
   bool by_step_;
-  std::int64_t now_ = 0;    // counts steps or uses
+  std::int64_t now_ = 0;    // in steps or uses
   bool is_update_ = false;  // the newcomer
   KeyMap<std::int64_t> last_use_;
   GroupQueues updated_;
@@ -82,13 +82,14 @@ const Registered<Cache> kClusterAligned({
     .name = "cluster_aligned",
     .help = "evicts large clusters before small ones, except the most recently updated",
     .source = "DynaKV 5, cache replacement; the share and both orders are ours",
-    .parameters = capacity_and({real_parameter("updated_share", "", 0.2, {0, 1},
-                                               "of the capacity, for the clusters appended to or "
-                                               "split most recently, whatever their size"),
-                                choice_parameter("order", {"size", "step"}, "size",
-                                                 "size: the largest goes first, of equals the one "
-                                                 "used longest ago; step: the one last used in the "
-                                                 "earliest step, of equals the largest")}),
+    .parameters =
+        capacity_and({real_parameter("updated_share", "", 0.2, {0, 1},
+                                     "share of the capacity for the clusters appended to or "
+                                     "split most recently, whatever their size"),
+                      choice_parameter("order", {"size", "step"}, "size",
+                                       "size: the largest goes first, then the one "
+                                       "used longest ago; step: the one last used in the "
+                                       "earliest step goes first, then the largest")}),
     .make = make_cache<ClusterAligned>,
 });
 

@@ -20,7 +20,7 @@ class Fifo final : public BoundedCache {
 
 const Registered<Cache> kFifo({
     .name = "fifo",
-    .help = "evicts what has been held longest; KVSwap's reuse buffer",
+    .help = "evicts the group held longest; KVSwap's reuse buffer",
     .source = "KVSwap 4.4; libCacheSim FIFO",
     .parameters = capacity_and(),
     .make = make_cache<Fifo>,

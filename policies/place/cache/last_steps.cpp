@@ -4,8 +4,8 @@
 namespace kvreplay {
 namespace {
 
-/// The queue is in the order of the last step that requested, the latest in front; a node's weight
-/// is its group's bytes and its mark that step.
+/// The queue is ordered by the last step that requested a group, with the latest in front. A node's
+/// weight is the bytes of its group, and its mark is that step.
 class LastSteps final : public Cache {
  public:
   LastSteps(const Arguments& arguments, const Context& context)
@@ -22,12 +22,12 @@ class LastSteps final : public Cache {
     queue_.node(index).mark = now_;
     return hit;
   }
-  void resized(GroupKey key, std::int64_t bytes) override {
+  void notify_resize(GroupKey key, std::int64_t bytes) override {
     const GroupQueues::Index index = queue_.find(key);
     if (index != GroupQueues::kNone) queue_.set_weight(index, bytes);
   }
-  /// Counts as requested in this step: a split happens to a group in use.
-  void split_off(GroupKey key, GroupKey from, std::int64_t bytes) override {
+  /// The new group counts as requested in this step, because only groups in use are split.
+  void notify_split(GroupKey key, GroupKey from, std::int64_t bytes) override {
     if (contains(from)) queue_.node(queue_.push_front(0, key, bytes)).mark = now_;
   }
   void erase(GroupKey key) override {
@@ -52,7 +52,7 @@ const Registered<Cache> kLastSteps({
     .help = "keeps the groups that the last steps requested, however many",
     .source = "ClusterKV IV-C",
     .parameters = {integer_parameter("steps", "steps", 1, {1, 1e6},
-                                     "R: how many steps back a group may last be asked for")},
+                                     "R: how many steps back the last request of a group may lie")},
     .make =
         [](const Arguments& arguments, const Cache::Context& context) {
           return std::make_unique<LastSteps>(arguments, context);

@@ -27,7 +27,8 @@ class Lfu final : public BoundedCache {
 
 const Registered<Cache> kLfu({
     .name = "lfu",
-    .help = "evicts what was requested least often since it came in; the oldest of equals",
+    .help =
+        "evicts the group requested least often since it came in, then the one used longest ago",
     .source = "libCacheSim LFU",
     .parameters = capacity_and(),
     .make = make_cache<Lfu>,

@@ -4,14 +4,14 @@
 namespace kvreplay {
 namespace {
 
-/// Combined recency and frequency: each access is worth decay^age, its age counted in accesses to
-/// the cache. `value` is the sum at `time`.
+/// Combined recency and frequency: each access counts decay^age, where age is counted in accesses
+/// to the cache. `value` is the sum at `time`.
 struct Worth {
   double value = 0;
   std::int64_t time = 0;
 };
 
-/// By squaring: the same bits everywhere, which the library's pow does not promise.
+/// By squaring, which gives the same bits everywhere. The C library's pow does not promise that.
 double power(double base, std::int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent >>= 1) {
@@ -24,7 +24,8 @@ double power(double base, std::int64_t exponent) {
 struct WorthLess {
   double decay;
 
-  /// Both at the later of the two times; where both have faded to nothing, the older is less.
+  /// Compares both at the later of the two times. Where both have faded to 0, the older one is
+  /// less.
   bool operator()(const Worth& a, const Worth& b) const {
     if (a.time <= b.time) {
       const double faded = a.value * power(decay, b.time - a.time);
@@ -58,11 +59,11 @@ class Lrfu final : public BoundedCache {
 
 const Registered<Cache> kLrfu({
     .name = "lrfu",
-    .help = "evicts the least sum of accesses that fade with age: between LRU and LFU",
+    .help = "evicts the lowest sum of accesses, which fade with age: between LRU and LFU",
     .source = "Lee et al., IEEE Trans. Computers 50(12), 2001; decay = 2^-lambda",
     .parameters = capacity_and({real_parameter(
         "decay", "", 0.999, {0, 1},
-        "what an access keeps of its worth at each later one; 1 = LFU, 0.5 and less = LRU")}),
+        "factor on an access's weight at each later access; 1 = LFU, 0.5 and less = LRU")}),
     .make = make_cache<Lrfu>,
 });
 

@@ -20,7 +20,7 @@ class Lru final : public BoundedCache {
 
 const Registered<Cache> kLru({
     .name = "lru",
-    .help = "evicts what was requested longest ago",
+    .help = "evicts the group requested longest ago",
     .source = "libCacheSim LRU",
     .parameters = capacity_and(),
     .make = make_cache<Lru>,

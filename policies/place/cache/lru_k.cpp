@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-/// Histories are kept for good: of groups that have left, too.
+/// Histories are never dropped, not even those of groups that have left.
 class LruK final : public BoundedCache {
  public:
   LruK(const Arguments& arguments, const Context& context)
@@ -34,7 +34,7 @@ class LruK final : public BoundedCache {
       history_.set(key, at);
       times_.resize(times_.size() + k_, kNever);
     }
-    const auto first = times_.begin() + at;  // the latest k accesses, the oldest first
+    const auto first = times_.begin() + at;  // the last k accesses, oldest first
     std::rotate(first, first + 1, first + static_cast<std::ptrdiff_t>(k_));
     first[static_cast<std::ptrdiff_t>(k_) - 1] = ++now_;
     return {*first, now_};
@@ -54,8 +54,8 @@ const Registered<Cache> kLruK({
     .name = "lru_k",
     .help = "evicts the group whose k-th last access is oldest; those with fewer first, by LRU",
     .source = "O'Neil et al., SIGMOD 1993; no correlated period, unlimited history",
-    .parameters = capacity_and({integer_parameter("k", "accesses", 2, {1, 16},
-                                                  "which access back counts")}),
+    .parameters = capacity_and({integer_parameter(
+        "k", "accesses", 2, {1, 16}, "which of the last accesses counts: 2 = the last but one")}),
     .make = make_cache<LruK>,
 });
 

@@ -13,7 +13,7 @@ class None final : public Cache {
 
 const Registered<Cache> kNone({
     .name = "none",
-    .help = "every step reads all that it asks for",
+    .help = "keeps nothing: every step reads all groups that it requests",
     .source = "FlexGen, InfiniGen on disk (KVSwap 5)",
     .parameters = {},
     .make = [](const Arguments&, const Cache::Context&) { return std::make_unique<None>(); },

@@ -8,7 +8,7 @@ class Resident final : public Cache {
   bool access(const Access&, std::span<const Token>) override { return true; }
   void erase(GroupKey) override {}
   bool contains(GroupKey) const override { return true; }
-  /// What the groups take is the caller's to know: nothing ever tells this cache of a new one.
+  /// The caller keeps the bytes of the groups: this cache is never notified of a new one.
   std::int64_t used_bytes() const override { return 0; }
   bool holds_everything() const override { return true; }
 };

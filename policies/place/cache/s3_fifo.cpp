@@ -19,7 +19,7 @@ class S3Fifo final : public BoundedCache {
  private:
   static constexpr int kSmall = 0;
   static constexpr int kMain = 1;
-  static constexpr std::int64_t kMostHits = 3;  // two bits
+  static constexpr std::int64_t kMaxHits = 3;  // two bits
 
   void on_hit(GroupKey key) override { ++held_.node(held_.find(key)).mark; }
   void on_newcomer(GroupKey key, std::int64_t, bool) override { was_ghost_ = ghosts_.take(key); }
@@ -40,7 +40,7 @@ class S3Fifo final : public BoundedCache {
     held_.set_weight(held_.find(key), weight);
   }
 
-  /// False when all that was there has moved to the main queue.
+  /// Returns false when every group that was there has moved to the main queue.
   bool evict_from_small() {
     while (!held_.empty(kSmall)) {
       const GroupQueues::Index index = held_.back(kSmall);
@@ -60,7 +60,7 @@ class S3Fifo final : public BoundedCache {
       const GroupQueues::Index index = held_.back(kMain);
       std::int64_t& hits = held_.node(index).mark;
       if (hits == 0) break;
-      hits = std::min(hits, kMostHits) - 1;
+      hits = std::min(hits, kMaxHits) - 1;
       held_.move_front(kMain, index);
     }
     release(held_.pop_back(kMain));
@@ -77,13 +77,15 @@ class S3Fifo final : public BoundedCache {
 
 const Registered<Cache> kS3Fifo({
     .name = "s3_fifo",
-    .help = "a small FIFO queue in front of a main one, and a ghost queue of what left the small",
+    .help = "a small FIFO queue before a main one, and a ghost queue of what left the small one",
     .source = "Yang et al., SOSP 2023; libCacheSim S3FIFO",
     .parameters = capacity_and(
-        {real_parameter("small_share", "", 0.1, {0, 1}, "of the capacity, for the small queue"),
-         real_parameter("ghost_share", "", 0.9, {0, 16}, "of the capacity, remembered as ghosts"),
+        {real_parameter("small_share", "", 0.1, {0, 1},
+                        "share of the capacity for the small queue"),
+         real_parameter("ghost_share", "", 0.9, {0, 16},
+                        "weight of the ghosts, as a share of the capacity"),
          integer_parameter("promotion_hits", "hits", 2, {1, 3},
-                           "that take a group from the small queue to the main one")}),
+                           "hits that move a group from the small queue to the main one")}),
     .make = make_cache<S3Fifo>,
 });
 

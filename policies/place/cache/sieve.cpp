@@ -4,7 +4,7 @@
 namespace kvreplay {
 namespace {
 
-/// A node's mark says that it was requested since the hand last passed.
+/// A node's mark is set when its group has been requested since the hand last passed.
 class Sieve final : public BoundedCache {
  public:
   Sieve(const Arguments& arguments, const Context& context)
@@ -35,7 +35,7 @@ class Sieve final : public BoundedCache {
     }
   }
 
-  /// The hand goes on to the next one towards the front.
+  /// Moves the hand to the next group towards the front.
   void drop(Index index) {
     hand_ = queue_.ahead(index);
     queue_.erase(index);
@@ -47,7 +47,7 @@ class Sieve final : public BoundedCache {
 
 const Registered<Cache> kSieve({
     .name = "sieve",
-    .help = "a FIFO queue with a hand that passes over what was requested since",
+    .help = "a FIFO queue whose hand evicts the first group not requested since it last passed",
     .source = "Zhang et al., NSDI 2024; libCacheSim Sieve",
     .parameters = capacity_and(),
     .make = make_cache<Sieve>,

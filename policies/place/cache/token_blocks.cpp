@@ -11,9 +11,9 @@ namespace kvreplay {
 namespace {
 
 /// Blocks of consecutive tokens, shared by all streams. A group belongs to the block of its first
-/// token. At the end of a step the blocks that it requested most are used or come in; what of them
-/// the step has read stays with them. The rest of a block is not in memory: to have it, flash would
-/// have to be read.
+/// token. At the end of a step, the blocks from which it requested most tokens are used or come in.
+/// A block holds those of its groups that steps have read; the rest would have to be read from
+/// flash.
 class TokenBlocks final : public Cache {
  public:
   TokenBlocks(const Arguments& arguments, const Context& context)
@@ -30,7 +30,7 @@ class TokenBlocks final : public Cache {
     return false;
   }
 
-  void resized(GroupKey key, std::int64_t bytes) override {
+  void notify_resize(GroupKey key, std::int64_t bytes) override {
     if (!contains(key)) return;
     used_bytes_ += bytes - bytes_.get(key);
     bytes_.set(key, bytes);
@@ -42,13 +42,14 @@ class TokenBlocks final : public Cache {
   }
 
   void end_step() override {
-    std::vector<std::pair<std::int64_t, std::int64_t>> most;  // minus the requested tokens, block
-    for (const auto& [block, tokens] : requested_) most.push_back({-tokens, block});
-    std::sort(most.begin(), most.end());
-    if (std::ssize(most) > capacity_blocks_) {
-      most.resize(static_cast<std::size_t>(capacity_blocks_));
+    // Pairs of the number of requested tokens, negated, and the block.
+    std::vector<std::pair<std::int64_t, std::int64_t>> by_requests;
+    for (const auto& [block, tokens] : requested_) by_requests.push_back({-tokens, block});
+    std::sort(by_requests.begin(), by_requests.end());
+    if (std::ssize(by_requests) > capacity_blocks_) {
+      by_requests.resize(static_cast<std::size_t>(capacity_blocks_));
     }
-    for (const auto& [order, block] : most) use(block);
+    for (const auto& [order, block] : by_requests) use(block);
     for (const Read& read : read_) {
       const auto found = blocks_.find(read.block);
       if (found == blocks_.end()) continue;
@@ -68,7 +69,7 @@ class TokenBlocks final : public Cache {
   struct Block {
     std::int64_t uses = 0;
     std::int64_t last_use = 0;
-    std::vector<GroupKey> groups;  // read since it came in; some may have gone
+    std::vector<GroupKey> groups;  // read since the block came in; some may no longer exist
   };
   struct Read {
     GroupKey key;
@@ -108,19 +109,19 @@ class TokenBlocks final : public Cache {
   std::int64_t used_bytes_ = 0;
   std::int64_t uses_ = 0;
 
-  // Of the step that is under way.
+  // Of the current step.
   std::map<std::int64_t, std::int64_t> requested_;  // tokens, by block
   std::vector<Read> read_;
 };
 
 const Registered<Cache> kTokenBlocks({
     .name = "token_blocks",
-    .help = "blocks of consecutive tokens, those that steps ask for most, by frequency of use",
+    .help = "blocks of consecutive tokens that steps request most, by frequency of use",
     .source = "PQCache (Zhang et al., SIGMOD 2025), section 3.4, and its released code; ours: a "
-              "block holds what was read of it, not all of its tokens",
-    .parameters = {integer_parameter("block_tokens", "tokens", 128, {1, 1e9}, "tokens a block"),
+              "block holds the tokens read from it, not all of its tokens",
+    .parameters = {integer_parameter("block_tokens", "tokens", 128, {1, 1e9}, "tokens per block"),
                    integer_parameter("capacity_blocks", "blocks", 32, {1, 1e9},
-                                     "blocks held of one layer, for all its streams together")},
+                                     "blocks held per layer, over all its streams")},
     .make =
         [](const Arguments& arguments, const Cache::Context& context) {
           return std::make_unique<TokenBlocks>(arguments, context);

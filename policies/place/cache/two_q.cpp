@@ -55,11 +55,13 @@ class TwoQ final : public BoundedCache {
 
 const Registered<Cache> kTwoQ({
     .name = "two_q",
-    .help = "newcomers in a FIFO queue; those that come back soon after leaving it, in an LRU list",
+    .help =
+        "a FIFO queue for newcomers, and an LRU list for groups requested soon after leaving it",
     .source = "Johnson and Shasha, VLDB 1994; libCacheSim TwoQ",
     .parameters = capacity_and(
-        {real_parameter("in_share", "", 0.25, {0, 1}, "of the capacity, for newcomers"),
-         real_parameter("out_share", "", 0.5, {0, 16}, "of the capacity, remembered as ghosts")}),
+        {real_parameter("in_share", "", 0.25, {0, 1}, "share of the capacity for newcomers"),
+         real_parameter("out_share", "", 0.5, {0, 16},
+                        "weight of the ghosts, as a share of the capacity")}),
     .make = make_cache<TwoQ>,
 });
 

@@ -10,9 +10,9 @@ namespace kvreplay {
 namespace {
 
 /// Two groups grow towards each other from the ends of a pool, so that an append moves nothing, and
-/// both are one range once they have met. Pools of the prompt stand in the order of a chain by
-/// co-retrieval. A split leaves one half where the group began; the other half takes the first free
-/// end that has room, or a new pool. A group that its pool is too small for is moved likewise.
+/// both are one range once they have met. The prompt's pools are ordered by a chain of
+/// co-retrieval. A split leaves one half where the group began. The other half takes the first free
+/// end that has room, or a new pool, and so does a group that has outgrown its pool.
 class DualHead final : public Layout {
  public:
   DualHead(const Arguments& arguments, const Context& context)
@@ -23,8 +23,8 @@ class DualHead final : public Layout {
     window_.resize(streams_.size());
   }
 
-  void on_event(std::int32_t s, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t s, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     switch (event.kind) {
       case EventKind::kCreated:
         put(s, event.group, stored, traffic);
@@ -62,17 +62,17 @@ class DualHead final : public Layout {
   void end_prompt(std::int32_t s, const StoredStream& stored, LayoutTraffic& traffic) override {
     Stream& stream = streams_[static_cast<std::size_t>(s)];
     std::vector<GroupId> groups;
-    std::int64_t largest = 0;
+    std::int64_t max = 0;
     for (GroupId group = 0; group < stored.groups().count(); ++group) {
       if (!stored.groups().live(group)) continue;
       groups.push_back(group);
-      largest = std::max(largest, stored.group_bytes(group));
+      max = std::max(max, stored.group_bytes(group));
       remove(s, group);
     }
     for (const Pool& pool : stream.pools) space_.give_back(pool.range);
     stream.pools.clear();
     stream.pool_bytes =
-        2 * static_cast<std::uint64_t>(static_cast<double>(largest) * (1 + headroom_share_));
+        2 * static_cast<std::uint64_t>(static_cast<double>(max) * (1 + headroom_share_));
     for (const GroupPair& pair : chain_of_pairs(window_[static_cast<std::size_t>(s)], groups)) {
       add_pool(stream, 0);
       const std::size_t pool = stream.pools.size() - 1;
@@ -111,8 +111,8 @@ class DualHead final : public Layout {
   /// One end of a pool, with the group that grows from it.
   struct End {
     GroupId group = kNoGroup;
-    std::uint64_t used = 0;    // bytes filled, evicted entries' included
-    std::vector<Token> order;  // from the pool's end inward, evicted ones included
+    std::uint64_t used = 0;    // bytes filled, including evicted entries
+    std::vector<Token> order;  // from the pool's end inward, including evicted ones
     bool holes = false;        // some of `order` are evicted
   };
   struct Pool {
@@ -134,7 +134,7 @@ class DualHead final : public Layout {
   struct Stream {
     std::vector<Pool> pools;
     std::vector<Slot> slots;       // by group
-    std::uint64_t pool_bytes = 0;  // of a pool at least
+    std::uint64_t pool_bytes = 0;  // lower limit per pool
   };
 
   [[nodiscard]] End& end_of(std::int32_t s, GroupId group) {
@@ -183,7 +183,7 @@ class DualHead final : public Layout {
     end_of(s, group) = {};
   }
 
-  /// Writes what is left of a group, which is in memory, anew; in place if it can.
+  /// Rewrites what is left of a group, which is in memory; in place if possible.
   void rewrite(std::int32_t s, GroupId group, const StoredStream& stored, LayoutTraffic& traffic) {
     Stream& stream = streams_[static_cast<std::size_t>(s)];
     const Slot slot = stream.slots[static_cast<std::size_t>(group)];
@@ -224,16 +224,16 @@ class DualHead final : public Layout {
 };
 
 std::vector<Parameter> parameters() {
-  std::vector<Parameter> all{real_parameter(
-      "headroom_share", "", 0.25, {0, 16},
-      "a pool has twice the room of the prompt's largest group, and this share more")};
+  std::vector<Parameter> all{
+      real_parameter("headroom_share", "", 0.25, {0, 16},
+                     "room per pool beyond twice the prompt's largest group, as a share of that")};
   for (Parameter& parameter : WriteBuffers::parameters()) all.push_back(std::move(parameter));
   return all;
 }
 
 const Registered<Layout> kDualHead({
     .name = "dual_head",
-    .help = "two co-retrieved groups grow towards each other in a pool of their own",
+    .help = "two co-retrieved groups share a pool and grow towards each other",
     .source = "DynaKV 4, dual-head pools; headroom, first fit and the greedy chain are ours",
     .parameters = parameters(),
     .make = [](const Arguments& arguments, const Layout::Context& context)

@@ -9,11 +9,11 @@
 namespace kvreplay {
 namespace {
 
-/// A group's place: ranges that are filled one after the other, as a file's are.
+/// A group's place: ranges that are filled one after the other, like those of a file.
 struct Placed {
   std::vector<Extent> ranges;
-  std::uint64_t used = 0;    // bytes filled, evicted entries' included
-  std::vector<Token> order;  // as they lie, evicted ones included
+  std::uint64_t used = 0;    // bytes filled, including evicted entries
+  std::vector<Token> order;  // as they lie, including evicted ones
   bool holes = false;        // some of `order` are evicted
 
   [[nodiscard]] std::uint64_t capacity() const {
@@ -21,7 +21,7 @@ struct Placed {
     for (const Extent& range : ranges) bytes += range.bytes;
     return bytes;
   }
-  /// Appends where bytes [begin, end) of the group lie.
+  /// Appends the extents of bytes [begin, end) of the group.
   void find(std::uint64_t begin, std::uint64_t end, std::vector<Extent>& extents) const {
     for (const Extent& range : ranges) {
       if (begin >= end) break;
@@ -37,11 +37,11 @@ struct Placed {
   }
 };
 
-/// A group is written to a range of exactly its size. When it grows beyond, it gets a further range
-/// of a share of its size; it never moves. A split writes the remaining members anew in place, and
-/// the new group to a range of its own. Evicted entries leave holes; an emptied group's ranges are
-/// used again. The prompt's groups stand in the order of creation, or in that of a chain by
-/// co-retrieval.
+/// A group is written to a range of exactly its size and never moves. When it outgrows its ranges,
+/// it gets a further one, whose size is a share of the group's. A split rewrites the remaining
+/// members in place and writes the new group to a range of its own. Evicted entries leave holes;
+/// the ranges of an emptied group are reused. The prompt's groups lie in order of creation, or in
+/// that of a chain of co-retrieval.
 class Grouped final : public Layout {
  public:
   enum class Order { kCreation, kCoRetrieval };
@@ -55,8 +55,8 @@ class Grouped final : public Layout {
     window_.resize(placed_.size());
   }
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     switch (event.kind) {
       case EventKind::kCreated:
         write(stream, event.group, stored, traffic.writes);
@@ -211,7 +211,7 @@ std::unique_ptr<Layout> make(const Arguments& arguments, const Layout::Context& 
 
 const Registered<Layout> kGrouped({
     .name = "grouped",
-    .help = "a group's entries side by side; a group that grows gets further ranges",
+    .help = "each group's entries lie side by side; a group that grows gets further ranges",
     .source = "DynaKV 4, grouped; the rule of growth is ours",
     .parameters = parameters(),
     .make = make<Grouped::Order::kCreation>,
@@ -219,8 +219,7 @@ const Registered<Layout> kGrouped({
 
 const Registered<Layout> kCorrelated({
     .name = "correlated",
-    .help =
-        "grouped, with the prompt's groups in an order by which co-retrieved ones are neighbours",
+    .help = "grouped, with the prompt's groups ordered so that co-retrieved ones are neighbours",
     .source = "DynaKV 4, correlation; the greedy chain and the rule of growth are ours",
     .parameters = parameters(),
     .make = make<Grouped::Order::kCoRetrieval>,

@@ -12,8 +12,8 @@
 
 namespace kvreplay {
 
-/// What a layout does on flash of its own: the ranges that it writes, and those that it reads only
-/// to move what lies there.
+/// The traffic that a layout causes itself: the ranges that it writes, and those that it reads only
+/// to move their contents.
 struct LayoutTraffic {
   std::vector<Extent> writes;
   std::vector<Extent> moved_reads;
@@ -27,8 +27,8 @@ class Layout {
   static constexpr Stage kStage = Stage::kPlace;
   struct Context {
     std::int64_t streams = 1;
-    std::int64_t entry_bytes = 0;  ///< of one entry of one stream in the largest of its formats
-    std::int64_t max_tokens = 0;   ///< the sequence never grows beyond
+    std::int64_t entry_bytes = 0;  ///< of one entry of one stream in its largest format
+    std::int64_t max_tokens = 0;   ///< upper limit of the sequence's length
     /// By stream, of a log that outlives the layout; empty where none is known.
     std::vector<WindowSelections> window{};
   };
@@ -36,21 +36,21 @@ class Layout {
   virtual ~Layout() = default;
 
   /// Follows an event of a stream, which `stored` has already taken. Entries that join a group come
-  /// from memory; a group that is split is in memory. Appends to `traffic`.
-  virtual void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                        LayoutTraffic& traffic) = 0;
-  /// All of the prompt's events have been given; the layout may place its groups anew.
+  /// from memory, and a group that is split is in memory. Appends to `traffic`.
+  virtual void notify_event(std::int32_t stream, const GroupEvent& event,
+                            const StoredStream& stored, LayoutTraffic& traffic) = 0;
+  /// Called after all of the prompt's events. The layout may place its groups anew.
   virtual void end_prompt(std::int32_t /*stream*/, const StoredStream& /*stored*/,
                           LayoutTraffic& /*traffic*/) {}
-  /// Appends the byte ranges that hold a live group's entries: disjoint, in any order, group_bytes
-  /// in sum.
+  /// Appends the byte ranges that hold a live group's entries. They are disjoint, in any order, and
+  /// group_bytes in sum.
   virtual void locate(std::int32_t stream, GroupId group, const StoredStream& stored,
                       std::vector<Extent>& extents) const = 0;
-  /// The region's size so far: no extent reaches beyond.
+  /// The region's size so far. No extent reaches beyond it.
   [[nodiscard]] virtual std::uint64_t region_bytes() const = 0;
-  /// Bytes of memory in which entries wait to be written.
+  /// Bytes of memory that hold entries waiting to be written.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
-  /// Whether it orders groups by Context::window.
+  /// Whether the layout orders groups by Context::window.
   [[nodiscard]] virtual bool needs_window() const { return false; }
 };
 

@@ -6,17 +6,17 @@
 namespace kvreplay {
 namespace {
 
-/// Each stream has a region for all its tokens, in which its groups lie back to back in the order
-/// of creation, the new half of a split right behind the old one. A group that grows or shrinks
-/// shifts all that follows: it is read, and written again. What a layout pays for leaving no room.
+/// Each stream has a region for all its tokens. Its groups lie in it back to back in order of
+/// creation, with the new half of a split right behind the old one. When a group grows or shrinks,
+/// everything behind it is read and written again. This shows the cost of leaving no room.
 class Packed final : public Layout {
  public:
   explicit Packed(const Context& context)
       : stream_bytes_(static_cast<std::uint64_t>(context.max_tokens * context.entry_bytes)),
         streams_(static_cast<std::size_t>(context.streams)) {}
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     Stream& here = streams_[static_cast<std::size_t>(stream)];
     here.rewritten.clear();
     bool in_memory = true;
@@ -37,7 +37,7 @@ class Packed final : public Layout {
       case EventKind::kEvicted:
         if (event.group == kNoGroup) return;
         here.rewritten = {event.group};
-        in_memory = false;  // the gap is closed with what lies behind it
+        in_memory = false;  // what lies behind the gap moves into it
         break;
       case EventKind::kAppended:
       case EventKind::kDissolved:
@@ -62,7 +62,7 @@ class Packed final : public Layout {
   struct Stream {
     std::vector<GroupId> order;      // live groups as they lie
     std::vector<Extent> placed;      // by group
-    std::vector<GroupId> rewritten;  // by the event that is being followed
+    std::vector<GroupId> rewritten;  // by the current event
 
     void add(GroupId group, std::vector<GroupId>::iterator before) {
       order.insert(before, group);
@@ -70,7 +70,8 @@ class Packed final : public Layout {
     }
   };
 
-  /// Brings the places into line with the groups' sizes. `in_memory`: the rewritten groups are.
+  /// Updates the places to the groups' sizes. `in_memory`: whether the rewritten groups are in
+  /// memory.
   void shift(std::int32_t stream, Stream& here, bool in_memory, const StoredStream& stored,
              LayoutTraffic& traffic) {
     std::uint64_t offset = static_cast<std::uint64_t>(stream) * stream_bytes_;
@@ -98,8 +99,8 @@ class Packed final : public Layout {
 
 const Registered<Layout> kPacked({
     .name = "packed",
-    .help = "groups back to back: what follows a group that grows is moved",
-    .source = "DynaKV 4, what dual-head pools are compared with",
+    .help = "groups lie back to back; a group that grows moves everything behind it",
+    .source = "DynaKV 4, the baseline of dual-head pools",
     .parameters = {},
     .make = [](const Arguments&,
                const Layout::Context& context) { return std::make_unique<Packed>(context); },

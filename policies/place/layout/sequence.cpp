@@ -5,8 +5,8 @@
 namespace kvreplay {
 namespace {
 
-/// Every token has a slot of the largest entry's size, token after token, stream after stream.
-/// An entry is written when it first joins a group, and stays where it is when groups change.
+/// Every token has a slot of the largest entry's size, token after token and stream after stream.
+/// An entry is written when it first joins a group, and stays in its slot when groups change.
 class Sequence final : public Layout {
  public:
   explicit Sequence(const Context& context)
@@ -15,8 +15,8 @@ class Sequence final : public Layout {
         on_flash_(static_cast<std::size_t>(context.streams),
                   std::vector<bool>(static_cast<std::size_t>(context.max_tokens))) {}
 
-  void on_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
-                LayoutTraffic& traffic) override {
+  void notify_event(std::int32_t stream, const GroupEvent& event, const StoredStream& stored,
+                    LayoutTraffic& traffic) override {
     std::vector<bool>& on_flash = on_flash_[static_cast<std::size_t>(stream)];
     switch (event.kind) {
       case EventKind::kCreated:

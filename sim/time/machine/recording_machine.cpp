@@ -12,7 +12,8 @@ void RecordingMachine::run(StepTask step) {
   schedule_.begin_step();
   step.start();
   while (!step.done()) {
-    if (last_.waiter == nullptr) throw std::logic_error("the pipeline waits for what never comes");
+    if (last_.waiter == nullptr)
+      throw std::logic_error("the pipeline waits for something that never happens");
     last_.open = false;
     std::exchange(last_.waiter, nullptr)->resume();
   }
@@ -32,7 +33,7 @@ void RecordingMachine::start(TransferKind kind, std::size_t layer) {
   check_one_branch();
   std::int64_t& started = batch(kind, layer);
   if (started != kNone) {
-    throw std::logic_error("a transfer was started again, but not waited for");
+    throw std::logic_error("a transfer was started again without having been waited for");
   }
   started = schedule_.submit(commands);
 }

@@ -10,20 +10,20 @@
 
 namespace kvreplay {
 
-/// A machine without time and device: it writes down what a pipeline asks for. Timed alone
-/// (devices/schedule/time_schedule.hpp), the schedule takes what the pipeline takes on a
+/// A machine without time and device: it records what a pipeline requests. Timed alone
+/// (devices/schedule/time_schedule.hpp), the schedule takes the same time as the pipeline on a
 /// VirtualMachine with the same work and device.
 ///
-/// A schedule is one line of operations, so a pipeline that asks for something before it has waited
-/// for what it computes, or while it waits in another branch, is a std::logic_error; so is a
-/// transfer that it starts again without having waited for it.
+/// A schedule is one sequence of operations. Therefore it is a std::logic_error for a pipeline to
+/// request something before it has waited for its computation, to request something while it waits
+/// in another branch, or to start a transfer again without having waited for it.
 class RecordingMachine final : public Machine {
  public:
-  /// Both outlive the machine. The layers of `work` stay as many; all else changes from step to
-  /// step.
+  /// Both arguments outlive the machine. The number of layers of `work` is fixed; everything else
+  /// may change from step to step.
   RecordingMachine(Schedule& schedule, const StepWork& work);
 
-  /// Writes one step down. Throws what escapes from it.
+  /// Records one step. Throws what escapes from it.
   void run(StepTask step);
 
   [[nodiscard]] std::size_t layers() const override { return work_.layers.size(); }
@@ -34,8 +34,8 @@ class RecordingMachine final : public Machine {
  private:
   static constexpr std::int64_t kNone = -1;
 
-  /// The operation that was written last, which the step waits for. It is over when run() takes the
-  /// next one, so that a second branch is seen.
+  /// The last recorded operation, which the step waits for. It is over when run() takes the next
+  /// one, so that a second branch is noticed.
   struct Last final : Waitable {
     [[nodiscard]] bool is_over() override { return !open; }
     void resume_when_over(WaitingStep& step) override { waiter = &step; }
@@ -51,7 +51,7 @@ class RecordingMachine final : public Machine {
 
   Schedule& schedule_;
   const StepWork& work_;
-  std::vector<std::int64_t> batches_;  // by layer, then kind: until it is waited for, or kNone
+  std::vector<std::int64_t> batches_;  // by layer, then kind: the batch to be waited for, or kNone
   Last last_;
 };
 

@@ -6,14 +6,14 @@
 
 namespace kvreplay {
 
-/// One step of a pipeline: a coroutine that a machine runs. It waits for what that machine offers
-/// (machine.hpp) and for nothing else, so it needs no clock and no event queue:
+/// One step of a pipeline: a coroutine that a machine runs. It awaits only what that machine offers
+/// (machine.hpp), so it needs no clock and no event queue:
 ///
 ///   StepTask step(Machine& machine) const override {
 ///     co_await machine.compute(Kernels::kAttend, 0);
 ///   }
 ///
-/// It begins with start(). What it refers to must outlive it; the destructor of a step that has not
+/// It begins with start(). Everything it refers to must outlive it. Destroying a step that has not
 /// ended destroys its locals.
 class [[nodiscard]] StepTask {
  public:
@@ -25,7 +25,7 @@ class [[nodiscard]] StepTask {
     void return_void() {}
     void unhandled_exception() { failure_ = std::current_exception(); }
 
-    /// Goes on until it waits again or ends.
+    /// Continues until it waits again or ends.
     void resume() { std::coroutine_handle<promise_type>::from_promise(*this).resume(); }
 
    private:
@@ -39,11 +39,11 @@ class [[nodiscard]] StepTask {
     if (promise_ != nullptr) frame().destroy();
   }
 
-  /// Once: runs until it waits or ends.
+  /// May be called once. Runs until the step waits or ends.
   void start() { promise_->resume(); }
-  /// It has returned or thrown.
+  /// Whether it has returned or thrown.
   [[nodiscard]] bool done() const { return frame().done(); }
-  /// Throws what escaped from a step that is done.
+  /// Throws what escaped from a finished step.
   void rethrow() const {
     if (promise_->failure_) std::rethrow_exception(promise_->failure_);
   }
@@ -58,7 +58,7 @@ class [[nodiscard]] StepTask {
   promise_type* promise_;
 };
 
-/// A step that waits, for the machine that lets it go on.
+/// A waiting step, for the machine that resumes it.
 using WaitingStep = StepTask::promise_type;
 
 }  // namespace kvreplay

@@ -10,8 +10,8 @@
 
 namespace kvreplay {
 
-/// What one layer of one step asks of a machine that neither computes nor reads for real, for the
-/// whole batch.
+/// What one layer of one step requires, for the whole batch, of a machine that neither computes nor
+/// reads for real.
 struct LayerWork {
   SimTime project_query_ns = 0;
   SimTime project_key_value_ns = 0;
@@ -32,7 +32,7 @@ struct StepWork {
   std::vector<LayerWork> layers;
   SimTime head_ns = 0;  ///< LM head
 
-  /// Of kernels of one layer; Machine::kNoLayer for the head.
+  /// Time of the kernels of one layer, or of the head for Machine::kNoLayer.
   [[nodiscard]] SimTime duration_ns(Kernels kernels, std::size_t layer) const {
     if (kernels == Kernels::kHead) return head_ns;
     const LayerWork& work = layers[layer];
@@ -43,7 +43,7 @@ struct StepWork {
     if (contains(kernels, Kernels::kAttend)) sum += work.attend_ns;
     return sum;
   }
-  /// Of all kernels of all layers.
+  /// Time of all kernels of all layers.
   [[nodiscard]] SimTime compute_ns() const {
     constexpr Kernels kAll = Kernels::kProject | Kernels::kScore | Kernels::kAttend;
     SimTime sum = head_ns;

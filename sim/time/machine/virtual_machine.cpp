@@ -21,7 +21,7 @@ VirtualMachine::VirtualMachine(Simulation& simulation, Device& device, const Ste
   }
 }
 
-/// Awaitable: a step, to its end.
+/// Awaitable: runs a step to its end.
 class VirtualMachine::Run {
  public:
   Run(VirtualMachine& machine, StepTask& step) : machine_(machine), step_(step) {}
@@ -86,7 +86,7 @@ Wait VirtualMachine::compute(Kernels kernels, std::size_t layer) {
 void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   Transfer& started = transfer(kind, layer);
   const std::span<const IoCommand> commands = work_.layers[layer].commands(kind);
-  if (started.left != 0) throw std::logic_error("a transfer was started while under way");
+  if (started.left != 0) throw std::logic_error("a transfer was started while in progress");
   if (observer_ != nullptr) {
     observer_->on_transfer_begin(kind, layer, simulation_.now(), commands);
   }

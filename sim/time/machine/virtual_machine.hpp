@@ -20,17 +20,18 @@ namespace kvreplay {
 /// takes the commands.
 class VirtualMachine final : public Machine {
  public:
-  /// `work` outlives the machine. Its layers stay as many; all else changes from step to step.
+  /// `work` outlives the machine. Its number of layers is fixed; everything else may change from
+  /// step to step.
   VirtualMachine(Simulation& simulation, Device& device, const StepWork& work);
   VirtualMachine(const VirtualMachine&) = delete;
   VirtualMachine& operator=(const VirtualMachine&) = delete;
 
-  /// A step as a process of its own, from a process on the machine's simulation:
+  /// Runs a step as a process of its own. Call it from a process on the machine's simulation:
   ///   co_await machine.run(pipeline.step(machine));
-  /// A std::logic_error while another one is under way.
+  /// Starting another step meanwhile is a std::logic_error.
   Process run(StepTask step);
 
-  /// From now on `observer` sees all that happens; it outlives the machine.
+  /// From now on `observer` sees all that happens. It must outlive the machine.
   void observe(MachineObserver& observer) { observer_ = &observer; }
 
   [[nodiscard]] std::size_t layers() const override { return work_.layers.size(); }
@@ -38,14 +39,14 @@ class VirtualMachine final : public Machine {
   void start(TransferKind kind, std::size_t layer) override;
   Wait wait(TransferKind kind, std::size_t layer) override;
 
-  /// Since the machine was made.
+  /// Compute time since the machine was constructed.
   [[nodiscard]] SimTime computed_ns() const { return server_.busy(); }
-  /// Time with at least one command under way, until now.
+  /// Time with at least one command in progress, until now.
   [[nodiscard]] SimTime io_busy_ns() const;
   [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
 
  private:
-  /// Work of which so many parts are left, in the processor or on the device.
+  /// Work in the processor or on the device, with `left` parts left.
   struct Work : Waitable, EventHandler {
     [[nodiscard]] bool is_over() final { return left == 0; }
     void resume_when_over(WaitingStep& step) final;
@@ -85,7 +86,7 @@ class VirtualMachine final : public Machine {
   std::int64_t commands_started_ = 0;
   std::size_t commands_under_way_ = 0;
   SimTime io_busy_ns_ = 0;     // of the closed busy periods
-  SimTime io_busy_since_ = 0;  // begin of the open one
+  SimTime io_busy_since_ = 0;  // start of the open one
   MachineObserver* observer_ = nullptr;
 };
 

@@ -5,9 +5,8 @@
 namespace kvreplay {
 namespace {
 
-/// The reads of a layer are selected and started when the computation of the layer `depth` before
-/// it starts, so they overlap with it. The first layers have none before them in the step: their
-/// reads start at its beginning.
+/// A layer's reads are selected and started when the computation of the layer `depth` before it
+/// starts, so that the two overlap. The reads of the first layers start when the step begins.
 class LayerPrefetch final : public Pipeline {
  public:
   explicit LayerPrefetch(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}

@@ -3,8 +3,7 @@
 namespace kvreplay {
 namespace {
 
-/// Selection with the layer's own query, then its reads, then its attention: the processor waits
-/// for every read.
+/// Each layer selects with its own query, reads, then attends. The processor waits for every read.
 class Serial final : public Pipeline {
  public:
   StepTask step(Machine& machine) const override {

@@ -3,10 +3,10 @@
 namespace kvreplay {
 namespace {
 
-/// Two overlaps. Within a layer: its representatives come in during the Q projection, the groups
-/// that they select during the K and V projections. Between layers: while a layer attends and runs
-/// its feed-forward part, the cached groups of the next one come in. The first layer has none
-/// before it in the step: its cached groups start at the step's beginning.
+/// There are two overlaps. Within a layer, its representatives are read during the Q projection,
+/// and the groups that they select during the K and V projections. Between layers, the cached
+/// groups of the next layer are read while a layer attends and runs its feed-forward part. The
+/// cached groups of the first layer are read from the start of the step.
 class TwoStage final : public Pipeline {
  public:
   explicit TwoStage(bool index_on_flash) : index_on_flash_(index_on_flash) {}

@@ -1,4 +1,4 @@
-// Round trips: points that a known model makes are fitted from another model.
+// Round trips: points that a known model gives are fitted from another model.
 
 #include "devices/calibration/calibrate.hpp"
 
@@ -23,7 +23,7 @@ using test::Overrides;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Synthetic: what the model itself does, with other random places than the fit uses.
+/// Synthetic: results of the model itself, at other random places than the fit uses.
 std::vector<MeasuredPoint> synthetic(const DeviceSpec& truth,
                                      const std::vector<std::uint64_t>& sizes,
                                      const std::vector<std::uint32_t>& depths,
@@ -49,7 +49,7 @@ std::vector<MeasuredPoint> together(std::vector<MeasuredPoint> points,
   return points;
 }
 
-/// Enough to fit anything to.
+/// Enough points to fit anything.
 std::vector<MeasuredPoint> few_points() {
   return synthetic(flash({{"read_us", "50"}}), {4 << 10, 32 << 10}, {1, 4, 8, 32});
 }
@@ -86,9 +86,10 @@ TEST(Calibrate, RecoversAModelFromItsOwnMeasurements) {
   EXPECT_NEAR(fitted.at("channels") * fitted.at("dies_per_channel"), 8, 0);
   EXPECT_NEAR(fitted.at("channels") * fitted.at("channel_mb_s"), 1200, 0.03 * 1200);
   EXPECT_NEAR(fitted.at("link_mb_s"), 900, 0.03 * 900);
-  // On an idle device the two add up; what dies that hardly queue tell of their own part is little.
+  // On an idle device the two add up, and dies that hardly queue determine little of their own
+  // part.
   EXPECT_NEAR(fitted.at("command_latency_us") + fitted.at("read_us"), 95, 0.02 * 95);
-  // And it is the same device at sizes and depths that were never measured.
+  // The fit is the same device also at sizes and depths that were never measured.
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
   for (const std::uint64_t bytes : {8u << 10, 24u << 10, 128u << 10}) {
     for (const std::uint32_t depth : {1u, 4u, 16u}) {
@@ -144,7 +145,8 @@ TEST(Calibrate, ABurstDecidesTheOrderOfService) {
   const auto order = [&](const Overrides& base, std::optional<double> mixing) {
     const Calibration calibration = calibrate(
         flash_config(base), points, {.hold_out_every = 0, .mixing = mixing, .threads = 2});
-    EXPECT_EQ(calibration.told.contains("service_order"), mixing.has_value() && mixing != 0.5);
+    EXPECT_EQ(calibration.from_burst.contains("service_order"),
+              mixing.has_value() && mixing != 0.5);
     return DeviceSpec::parse(calibration.config).device.arguments().text("service_order");
   };
   EXPECT_EQ(order({}, std::nullopt), "arrival");
@@ -183,8 +185,8 @@ TEST(Calibrate, LeavesTheTruthAsItIsThoughItsMapIsOnlyHeldInPart) {
 }
 
 TEST(Calibrate, WhatThePointsDoNotTellStaysTheBases) {
-  // Few small requests of slow dies leave the link idle for nearly all of the time, and what it
-  // takes is less than the scatter of the points.
+  // A few small requests on slow dies leave the link idle for nearly all of the time, and its share
+  // is less than the scatter of the points.
   const ConfigNode base = flash_config({{"link_mb_s", "2000"}});
   std::vector<MeasuredPoint> points =
       synthetic(flash({{"read_us", "400"}}), {4 << 10, 8 << 10}, {1, 2, 3, 4});
@@ -196,8 +198,8 @@ TEST(Calibrate, WhatThePointsDoNotTellStaysTheBases) {
   const Calibration calibration =
       calibrate(base, points, {.hold_out_every = 0, .block_bytes = 4096, .threads = 2});
   print(calibration);
-  ASSERT_TRUE(calibration.untold.contains("link_mb_s"));
-  EXPECT_EQ(calibration.untold.at("link_mb_s"), 2000);
+  ASSERT_TRUE(calibration.undetermined.contains("link_mb_s"));
+  EXPECT_EQ(calibration.undetermined.at("link_mb_s"), 2000);
   EXPECT_FALSE(calibration.fitted.contains("link_mb_s"));
   EXPECT_EQ(DeviceSpec::parse(calibration.config).device.arguments().integer("logical_block_bytes"),
             4096);
@@ -288,7 +290,7 @@ TEST(Calibrate, RecoversWrites) {
   EXPECT_EQ(written[PointUse::kHeldOut], 3);
   EXPECT_EQ(written[PointUse::kFitted], 13);
   EXPECT_EQ(mixed[PointUse::kPredicted], 16);
-  // And it is the same device at sizes and depths that were never measured.
+  // The fit is the same device also at sizes and depths that were never measured.
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
   for (const std::uint64_t bytes : {8u << 10, 24u << 10, 128u << 10}) {
     for (const std::uint32_t depth : {1u, 8u, 24u}) {
@@ -301,7 +303,7 @@ TEST(Calibrate, RecoversWrites) {
 }
 
 TEST(Calibrate, JudgesWritesByTheStateInWhichTheyWereMeasured) {
-  // Too many writes for the buffer, and for the booster, in the second measurement alone.
+  // Only the second measurement has too many writes for the buffer and for the booster.
   const test::Overrides boosted{{"booster_bytes", "33554432"},
                                 {"booster_program_us", "200"},
                                 {"program_us", "1600"},
@@ -321,28 +323,28 @@ TEST(Calibrate, JudgesWritesByTheStateInWhichTheyWereMeasured) {
 }
 
 TEST(Calibrate, WhatWritesDoNotTellStaysTheBases) {
-  // All of them find room in the buffer, which never is full: what the dies do is not seen.
+  // All of them find room in the buffer, which is never full, so the dies do not show.
   const ConfigNode base = flash_config({});
   const std::vector<MeasuredPoint> points = together(
       few_points(),
       synthetic(flash({{"write_latency_us", "60"}}), {4 << 10, 8 << 10}, {1, 2, 4}, 1, 60));
   const Calibration calibration = calibrate(base, points, {.hold_out_every = 0, .threads = 2});
   print(calibration);
-  // The two add up, where none waits for the controller.
+  // The two add up where no write waits for the controller.
   EXPECT_NEAR(
       calibration.fitted.at("write_latency_us") + calibration.fitted.at("write_overhead_us"), 62,
       1);
-  EXPECT_EQ(calibration.untold.at("program_us"), 400);
-  EXPECT_EQ(calibration.untold.at("write_buffer_bytes"), 1048576);
+  EXPECT_EQ(calibration.undetermined.at("program_us"), 400);
+  EXPECT_EQ(calibration.undetermined.at("write_buffer_bytes"), 1048576);
   const ConfigNode preset =
       ConfigNode::parse(preset_json(calibration, base, "mine", "t", "n", "m.json"), "mine.json");
   EXPECT_EQ(preset.at("write_latency_us").argument().source,
             "calibrated from the random writes of m.json");
   EXPECT_THAT(preset.at("program_us").argument().source,
-              HasSubstr("not told by the random writes of m.json; of test"));
+              HasSubstr("not determined by the random writes of m.json; of test"));
   EXPECT_EQ(preset.at("read_us").argument().source, "calibrated from m.json");
 
-  // Mixes decide nothing, and writes nothing of the reads.
+  // Mixes determine nothing, and writes determine nothing about reads.
   const std::vector<MeasuredPoint> mixes = synthetic(flash(), {4 << 10}, {1, 8}, 0.5);
   const Calibration mixed =
       calibrate(base, together(points, mixes), {.hold_out_every = 0, .threads = 1});
@@ -391,7 +393,7 @@ TEST(Calibrate, RefusesBlocksThatTheBaseCannotHave) {
                   "max_transfer_bytes = 1048576 of test");
   }
   EXPECT_THAT(error_of({{"max_transfer_bytes", "12288"}}, 8192), HasSubstr("found 8192"));
-  // Of 18432, 2048 is a divisor.
+  // 2048 divides 18432.
   const Calibration calibration =
       calibrate(flash_config({{"page_bytes", "18432"}, {"read_unit_bytes", "2048"}}), points,
                 {.block_bytes = 2048, .threads = 2});
@@ -399,7 +401,7 @@ TEST(Calibrate, RefusesBlocksThatTheBaseCannotHave) {
 }
 
 TEST(Calibrate, FindsNothingThatAParameterCannotBe) {
-  // As of a device that is all but dead, which no value explains.
+  // Values of a device that is nearly dead, which no parameter explains.
   std::vector<MeasuredPoint> points;
   for (const double write_share : {0.0, 1.0}) {
     for (const std::uint32_t depth : {1u, 2u, 4u, 8u, 16u, 32u}) {

@@ -1,4 +1,5 @@
-// Every published table over its preset: the median error stays at what the table states.
+// Compares every published table with its preset: the median error stays within the limit that the
+// table states.
 
 #include "devices/calibration/comparison.hpp"
 
@@ -38,7 +39,7 @@ TEST(MeasuredTables, MediansStayAtWhatIsStated) {
                 table.preset.c_str(), table.fitted ? "fit" : "held out", median,
                 table.allowed_median_percent);
     EXPECT_LE(median, table.allowed_median_percent) << table.name;
-    // And what is stated is no excuse for more.
+    // The stated limit must not be looser than needed.
     EXPECT_GE(median, table.allowed_median_percent - 1) << table.name;
     presets.insert(table.preset);
   }

@@ -7,7 +7,7 @@
 namespace kvreplay {
 namespace {
 
-/// Log errors of a + b x against the same of a truth, as a latency by size is fitted.
+/// Log errors of a + b x against a known truth, as when a latency is fitted by size.
 std::vector<double> line_errors(const Values& values) {
   std::vector<double> errors;
   for (const double x : {1.0, 2.0, 4.0, 8.0, 16.0}) {

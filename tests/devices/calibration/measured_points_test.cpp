@@ -1,4 +1,4 @@
-// Measurements as fio and the probe write them, and their traps.
+// Measurements in the forms of fio and the probe, and their pitfalls.
 
 #include "devices/calibration/measured_points.hpp"
 
@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// One direction of a job of fio 3.33's JSON, as far as it is read.
+/// One direction of a job in fio 3.33's JSON, with the members that are read.
 std::string fio_direction(double iops, double lat_us, std::uint64_t requests = 0) {
   return R"({"iops": )" + std::to_string(iops) + R"(, "bw": 1, "total_ios": )" +
          std::to_string(requests) + R"(, "clat_ns": {"mean": 1}, "lat_ns": {"mean": )" +
@@ -132,7 +132,7 @@ TEST(MeasuredPoints, ThoseAgainstLittlesLawAreLeftOutWhole) {
     EXPECT_THAT(found.notes, ElementsAre(AllOf(HasSubstr("reads of 8192 bytes at depth 32"),
                                                HasSubstr("left out"), HasSubstr("outstanding"))));
   }
-  // A factor of 1.5 is allowed: means of a short run scatter.
+  // A factor of 1.5 is allowed, because means of a short run scatter.
   for (const double us : {67.0, 149.0}) {
     EXPECT_EQ(fio(fio_job(kRead + R"("bs": "4k")", 10'000, us)).points.size(), 1u) << us;
   }
@@ -237,15 +237,15 @@ TEST(MeasuredPoints, NumbersOfFioDoNotWrap) {
                     "f");
               }),
               HasSubstr("f: /global options/iodepth: found 1025"));
-  const MeasuredPoint most =
+  const MeasuredPoint max =
       fio(fio_job(kRead + R"("bs": "64M", "numjobs": "4", "iodepth": "256", "size": "1t",
                              "group_reporting": "1")",
                   1000, 1'024'000))
           .points.at(0);
-  EXPECT_EQ(most.bytes, 64u << 20);
-  EXPECT_EQ(most.depth, 1024u);
-  EXPECT_EQ(most.range_bytes, 1ull << 40);
-  // What is left out may have any.
+  EXPECT_EQ(max.bytes, 64u << 20);
+  EXPECT_EQ(max.depth, 1024u);
+  EXPECT_EQ(max.range_bytes, 1ull << 40);
+  // Points that are left out may have any values.
   const MeasuredPoints left_out = fio(fio_job(kRead + R"("bs": "4k")", 10'000, 100) + "," +
                                       fio_job(R"("rw": "write", "bs": "1g")", 1, 1));
   EXPECT_EQ(left_out.points.size(), 1u);

@@ -1,4 +1,4 @@
-// What comparisons, calibrations and grids look like, to be read and as CSV.
+// Comparisons, calibrations and grids as text for people and as CSV.
 
 #include <gmock/gmock.h>
 
@@ -84,11 +84,11 @@ Calibration three_points() {
   };
   add(0, PointUse::kFitted, 0, 0);
   add(0, PointUse::kHeldOut, 0, 0);
-  add(0.3, PointUse::kPredicted, 100, 0);  // writes were not told apart
+  add(0.3, PointUse::kPredicted, 100, 0);  // writes were not reported separately
   calibration.fitted = {{"channels", 4}, {"write_latency_us", 12.5}};
   calibration.decided_by_writes = {"write_latency_us"};
-  calibration.told = {{"service_order", "random"}};
-  calibration.untold = {{"dies", 8}};
+  calibration.from_burst = {{"service_order", "random"}};
+  calibration.undetermined = {{"dies", 8}};
   return calibration;
 }
 
@@ -114,7 +114,7 @@ TEST(CalibrationReport, Text) {
       "channels                      4\n"
       "write_latency_us           12.5  by the writes\n"
       "service_order            random  by the burst, mixing 0.75\n"
-      "dies                          8  the base's: these points do not tell it\n");
+      "dies                          8  the base's; these points do not determine it\n");
 }
 
 TEST(CalibrationReport, NotesAndCsv) {

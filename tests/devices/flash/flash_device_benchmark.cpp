@@ -8,7 +8,7 @@
 namespace kvreplay {
 namespace {
 
-/// Simulated requests and events a second of one core, the closed loop included.
+/// Simulated requests and events per second on one core, including the closed loop.
 void simulate(benchmark::State& state, const std::string& preset, double write_share) {
   const DeviceSpec spec =
       DeviceSpec::load(source_folder() + "/configs/devices/" + preset + ".json");

@@ -1,4 +1,5 @@
-// The flash model against the closed forms of docs/device-model.md; each prints its deviation.
+// Checks the flash model against the closed forms of docs/device-model.md. Each test prints its
+// deviation.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +24,7 @@ using test::Overrides;
 using test::preset;
 using test::random_spec;
 
-/// The parameters of a spec, in microseconds and bytes a microsecond (= MB/s).
+/// The parameters of a spec, in microseconds and bytes per microsecond (= MB/s).
 struct Model {
   explicit Model(const DeviceSpec& spec) : spec_(spec) {}
   [[nodiscard]] double integer(const char* name) const {
@@ -67,7 +68,7 @@ TEST(FlashModel, UnloadedReadLatency) {
   struct Case {
     std::string name;
     DeviceSpec spec;
-    double largest;
+    double max_bytes;
   };
   const std::vector<Case> cases{
       {"channel bound", flash({{"channel_mb_s", "300"}}), 1 << 20},
@@ -80,7 +81,7 @@ TEST(FlashModel, UnloadedReadLatency) {
   };
   for (const Case& c : cases) {
     const Model model(c.spec);
-    for (double bytes = 512; bytes <= c.largest; bytes *= 2) {
+    for (double bytes = 512; bytes <= c.max_bytes; bytes *= 2) {
       if (bytes < model.integer("logical_block_bytes")) continue;
       const Measurement measured =
           measure(c.spec, {.bytes = static_cast<std::uint64_t>(bytes), .requests = 50});
@@ -136,7 +137,7 @@ TEST(FlashModel, EachLimitBindsWhenItIsTheSmallest) {
        {{"channels", "1"}, {"dies_per_channel", "1"}, {"read_us", "90"}},
        4096,
        4096 / 90.0},
-      // 256 KiB: one group of 2 pages on each of the 8 dies
+      // 256 KiB are one group of 2 pages on each of the 8 dies.
       {"all dies", {{"read_us", "900"}}, 1 << 18, 8 * 2 * kPage / 900},
       {"one channel", {{"channels", "1"}, {"channel_mb_s", "60"}}, 1 << 18, 60},
       {"all channels", {{"channel_mb_s", "60"}}, 1 << 18, 240},
@@ -155,12 +156,12 @@ TEST(FlashModel, EachLimitBindsWhenItIsTheSmallest) {
 
 TEST(FlashModel, TheBufferAbsorbsWritesUntilTheProgramRateBinds) {
   const Overrides overrides{{"write_buffer_bytes", "4194304"}, {"link_mb_s", "2000"}};
-  // 2 MiB in 32 requests: all go to the buffer, at the rate of the link.
+  // 2 MiB in 32 requests all go to the buffer, at the rate of the link.
   const Measurement burst =
       measure(flash(overrides), {.bytes = 1 << 16, .depth = 16, .requests = 16, .write_share = 1});
   expect_close("absorbed burst, MB/s", burst.mb_s, 2000);
 
-  // In the long run a program operation of 2 pages on each of 8 dies in 400 us.
+  // In the long run, one program operation of 2 pages takes 400 us on each of 8 dies.
   const double program_rate = 8 * 2 * 16384 / 400.0;
   const Measurement steady = measure(
       flash(overrides), {.bytes = 1 << 16, .depth = 64, .requests = 20'000, .write_share = 1});
@@ -190,18 +191,18 @@ TEST(FlashModel, AWriteMayHaveItsOwnLatencyOverheadAndRate) {
 }
 
 TEST(FlashModel, AFullWriteBufferBeginsAsItGoesOn) {
-  // So few writes would all find room in an empty one.
+  // So few writes would all find room in an empty buffer.
   Workload workload{.bytes = 1 << 16, .depth = 16, .requests = 256, .write_share = 1};
   const Overrides large{{"write_buffer_bytes", "67108864"}};
   const double program_rate = 8 * 2 * 16384 / 400.0;
   EXPECT_GT(measure(flash(large), workload).mb_s, 3 * program_rate);
   workload.write_buffer_full = true;
   expect_close("writes, MB/s", measure(flash(large), workload).mb_s, program_rate, 0.03);
-  // Writes that are slower than the dies find room again.
+  // Writes that arrive more slowly than the dies program find room again.
   workload.depth = 1;
   expect_close("slow writes, us", measure(flash({{"write_latency_us", "5000"}}), workload).mean_us,
                5000 + 2 + 65536 / 4000.0);
-  // The books of a garbage collector are kept.
+  // The garbage collector's counters add up.
   EXPECT_GT(
       measure(flash({{"gc_capacity_bytes", "67108864"}, {"gc_block_stripes", "4"}}), workload).iops,
       0);
@@ -215,7 +216,7 @@ TEST(FlashModel, AHalfDuplexLinkIsShared) {
   Overrides half = overrides;
   half.emplace_back("link_duplex", "half");
   expect_close("half duplex, MB/s", mixed(flash(half)).mb_s, 100);
-  // Full duplex: up to twice as much, less what a random mix leaves idle.
+  // Full duplex gives up to twice as much, minus what a random mix leaves idle.
   const double full = mixed(flash(overrides)).mb_s;
   EXPECT_GT(full, 150);
   EXPECT_LE(full, 200.1);
@@ -342,7 +343,7 @@ TEST(FlashModel, ACommandThatBreaksTheLimitsIsABug) {
 }
 
 TEST(FlashModel, AMultiPlaneReadSensesOnce) {
-  // Two pages: of one group, they are sensed together; of two groups on one die, in turn.
+  // Two pages of one group are sensed together; two pages of different groups on one die, in turn.
   const DeviceSpec spec = flash({{"channels", "1"}, {"dies_per_channel", "1"}});
   const auto latency = [&](std::uint64_t offset) {
     Simulation simulation;
@@ -358,7 +359,7 @@ TEST(FlashModel, AMultiPlaneReadSensesOnce) {
   EXPECT_EQ(latency(16384), 22'000 + 2 * 40'000 + on_channel + on_link);
 }
 
-// ----- configs that make no sense
+// ----- invalid configs
 
 std::string refusal(const Overrides& overrides) {
   try {
@@ -412,7 +413,7 @@ TEST(Measure, ThePathIsBesideTheDevice) {
     const Measurement without = measure(spec, workload);
     workload.path_us = 100;
     const Measurement with = measure(spec, workload);
-    // Little's law holds with it as without.
+    // Little's law holds with and without it.
     EXPECT_NEAR(with.iops * with.mean_us * 1e-6, depth, 0.01 * depth);
     if (depth == 1) {
       EXPECT_NEAR(with.mean_us, without.mean_us + 100, 1e-3);
@@ -422,7 +423,7 @@ TEST(Measure, ThePathIsBesideTheDevice) {
       EXPECT_LE(with.iops, without.iops * 1.001);
     }
   }
-  // A busy device is as fast as it is, whatever the way.
+  // The way does not change the rate of a busy device.
   const DeviceSpec slow = flash({{"command_overhead_us", "500"}});
   Workload workload{.bytes = 4096, .depth = 32, .requests = 4000};
   const double without = measure(slow, workload).iops;

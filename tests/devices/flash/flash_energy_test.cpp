@@ -1,4 +1,4 @@
-// What a flash device's work takes, by hand and by property: docs/device-model.md.
+// The energy of a flash device's work, by hand and by property: docs/device-model.md.
 
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ Overrides with_figures(const Overrides& overrides) {
   return all;
 }
 
-/// Of the commands, submitted together, on a device that is on for `on_ns`.
+/// Energy of the commands, submitted together, on a device that is on for `on_ns`.
 double energy_nj(const DeviceSpec& spec, const std::vector<IoCommand>& commands, SimTime on_ns) {
   struct Nothing final : EventHandler {
     void on_event(std::uint64_t /*argument*/) override {}
@@ -44,7 +44,7 @@ TEST(FlashEnergy, OfReadsByHand) {
   const DeviceSpec device = flash(kFigures);
   EXPECT_DOUBLE_EQ(energy_nj(device, {}, 1000), by_hand(0, 0, 0, 1000));
   EXPECT_DOUBLE_EQ(energy_nj(device, {{0, 4096, false}}, 0), by_hand(1, 0, 4096, 0));
-  // A read unit of 4096 bytes leaves the page, whatever is wanted of it.
+  // A read unit of 4096 bytes leaves the page, even if fewer bytes are requested.
   EXPECT_DOUBLE_EQ(energy_nj(device, {{512, 512, false}}, 50), by_hand(1, 0, 4096, 50));
   // From the middle of a page of 16 KiB to the middle of the fourth.
   EXPECT_DOUBLE_EQ(energy_nj(device, {{8192, 49152, false}}, 0), by_hand(4, 0, 49152, 0));

@@ -1,4 +1,4 @@
-// The optional mechanisms of the flash model: each with its effect, and without any when it is off.
+// The optional mechanisms of the flash model: each has its effect, and none when it is off.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,8 @@ using test::random_spec;
 
 constexpr std::uint64_t kMiB = 1 << 20;
 
-/// Submits one command after the other, each once the last is done, and keeps their latencies.
+/// Submits one command after the other, each when the previous one is done, and records their
+/// latencies.
 class OneByOne final : public EventHandler {
  public:
   explicit OneByOne(const DeviceSpec& spec) : device_(spec.make(simulation_)) {}
@@ -39,7 +40,7 @@ class OneByOne final : public EventHandler {
     submit();
     simulation_.run();
   }
-  /// Lets the time pass.
+  /// Lets time pass.
   void idle(SimTime duration) {
     struct Nothing final : EventHandler {
       void on_event(std::uint64_t /*argument*/) override {}
@@ -78,7 +79,7 @@ std::vector<IoCommand> commands_at(const std::vector<std::uint64_t>& offsets, st
 
 // ----- off
 
-/// Of all times and counts that 60 random devices and workloads give.
+/// A hash of all times and counts of 60 random devices and workloads.
 std::uint64_t fingerprint(const Overrides& overrides) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   const auto add = [&](double value) {
@@ -106,7 +107,7 @@ std::uint64_t fingerprint(const Overrides& overrides) {
 }
 
 TEST(Mechanisms, ThoseThatAreOffChangeNothing) {
-  // Of the model that had none of them.
+  // The hash for the model without any mechanisms.
   constexpr std::uint64_t kPlain = 0x13ea04870846b177;
   EXPECT_EQ(fingerprint({}), kPlain);
   for (const Overrides& off :
@@ -118,7 +119,7 @@ TEST(Mechanisms, ThoseThatAreOffChangeNothing) {
         Overrides{{"service_seed", "7"}}}) {
     EXPECT_EQ(fingerprint(off), kPlain) << off.front().first;
   }
-  // And on, each changes something.
+  // When on, each mechanism changes something.
   for (const Overrides& on :
        {Overrides{{"write_latency_us", "7"}}, Overrides{{"write_overhead_us", "7"}},
         Overrides{{"write_link_mb_s", "200"}}, Overrides{{"map_cache_entries", "4096"}},
@@ -139,7 +140,7 @@ TEST(Mechanisms, ThoseThatAreOffChangeNothing) {
 TEST(MapCache, EvictsTheLeastRecentlyUsedLine) {
   const DeviceSpec spec = flash({{"map_cache_entries", "8192"}, {"map_line_entries", "1024"}});
   flash::MapCache cache(spec.device.arguments());
-  std::vector<std::uint64_t> reference;  // the last used last
+  std::vector<std::uint64_t> reference;  // most recently used last
   Random random(3);
   int hits = 0;
   for (int i = 0; i < 20'000; ++i) {
@@ -169,7 +170,7 @@ TEST(MapCache, BeyondItsReachEveryReadSensesTwice) {
   const Measurement inside = read(64 * kMiB);
   expect_close("inside the reach, us", inside.p50_us, hit, 0.001);
   EXPECT_EQ(inside.counters.map_read_bytes, 0u);  // a long run has read every line before
-  // A new device has not.
+  // A new device has read none.
   Simulation simulation;
   const auto device = spec.make(simulation);
   struct Ignore final : EventHandler {
@@ -182,17 +183,17 @@ TEST(MapCache, BeyondItsReachEveryReadSensesTwice) {
   EXPECT_EQ(device->counters().map_read_bytes, 16u * 4096);  // each line once
   const Measurement beyond = read(64 * 1024 * kMiB);
   expect_close("beyond it, us", beyond.p50_us, hit + 40 + 4096 / 800.0, 0.001);
-  // At twice the reach half of the reads miss.
+  // At twice the reach, half of the reads miss.
   const Measurement twice = read(128 * kMiB);
   expect_close("at twice the reach, mean us", twice.mean_us, hit + 0.5 * (40 + 4096 / 800.0), 0.02);
-  // Without the cache the range does not matter.
+  // Without the cache, the range does not matter.
   const auto plain = [](std::uint64_t range) {
     return measure(flash(), {.bytes = 4096, .requests = 500, .range_bytes = range}).mean_us;
   };
   EXPECT_EQ(plain(64 * kMiB), plain(64 * 1024 * kMiB));
 }
 
-// ----- writes of less than a unit
+// ----- writes smaller than a unit
 
 TEST(PartialWrites, WholeUnitsAreWrittenWhateverTheWrites) {
   constexpr std::uint64_t kUnit = 16384;
@@ -224,7 +225,8 @@ TEST(PartialWrites, ASmallRandomWriteCostsAUnit) {
   const Measurement random = measure(spec, workload);
   expect_close("write amplification at random", random.counters.write_amplification(), 4, 0.02);
   EXPECT_GT(random.counters.flash_read_bytes, 0u);
-  // In the long run the dies bind: 8 of them, 32 KiB in a program of 400 us and half as many reads.
+  // In the long run the 8 dies are the limit: a program of 400 us per 32 KiB, and half as many
+  // reads.
   const double units_a_second =
       8 / (400e-6 / 2 + 40e-6 * 2);  // closing and opening read a unit each
   EXPECT_LT(random.iops, 4 * units_a_second);
@@ -264,8 +266,8 @@ TEST(Suspension, AReadWaitsForTheInterruptionOnly) {
     Overrides overrides = one_die;
     overrides.insert(overrides.end(), more.begin(), more.end());
     OneByOne loop(flash(overrides));
-    // A stripe, which is programmed once it has come from the buffer to the die; the first read
-    // goes before that, the second arrives meanwhile.
+    // A stripe is programmed once it has moved from the buffer to the die. The first read goes
+    // before that, and the second arrives meanwhile.
     loop.run({{0, 32768, true}, {1 << 20, 4096, false}, {1 << 20, 4096, false}});
     return std::pair(loop.latencies[2], loop.now());
   };
@@ -275,7 +277,7 @@ TEST(Suspension, AReadWaitsForTheInterruptionOnly) {
   const auto [suspends, suspended_end] =
       read_after_write({{"suspend_programs", "true"}, {"suspend_us", "25"}});
   EXPECT_EQ(suspends, unloaded + 25'000);
-  // The program ends later by what the read took of the die, and no work is lost.
+  // The program ends later by the time that the reads took on the die, and no work is lost.
   EXPECT_EQ(suspended_end - (end - 40'000 - 5'120 - 1'024), 25'000 + 40'000);
 }
 
@@ -346,7 +348,7 @@ TEST(WriteBooster, IsFastUntilItIsFullAndAgainAfterAnIdleTime) {
   const double stripe = 2 * 2 * 16384;
   const double fast = 8 * stripe / 200;  // MB/s: two pages of a plane, 100 us each
   const double slow = 8 * stripe / 2000;
-  // The measurement leaves the first 32 requests, 8 MiB, out.
+  // The measurement leaves out the first 32 requests, 8 MiB.
   const auto rate = [&](std::uint64_t requests) {
     return measure(
         flash(overrides),
@@ -375,7 +377,7 @@ TEST(WriteBooster, IsFastUntilItIsFullAndAgainAfterAnIdleTime) {
   EXPECT_GT(full, first * 3 / 2);
   EXPECT_NEAR(static_cast<double>(folded), static_cast<double>(first),
               0.01 * static_cast<double>(first));
-  // What was folded was programmed twice.
+  // Folded data was programmed twice.
   const DeviceCounters counters = loop.device().counters();
   EXPECT_EQ(counters.flash_write_bytes, counters.host_write_bytes + 67108864);
 }
@@ -392,7 +394,7 @@ TEST(WriteBooster, FoldsAtTheRateOfTheDenseBlocks) {
   const std::uint64_t before = loop.device().counters().flash_write_bytes;
   loop.idle(1'000'000 + 100'000'000);  // the wait, and 100 ms
   loop.run({{0, 4096, false}});
-  // A stripe of a die in 40 + 960 us, on 8 dies.
+  // A die folds a stripe in 40 + 960 us; there are 8 dies.
   EXPECT_NEAR(static_cast<double>(loop.device().counters().flash_write_bytes - before),
               100 * 8 * 32768, 8 * 32768);
 }
@@ -411,10 +413,10 @@ Overrides collecting(std::uint64_t blocks, const std::string& spare_percent) {
           {"gc_spare_percent", spare_percent}};
 }
 
-/// Write amplification of uniform random writes with blocks cleaned in the order of their writing,
-/// which greedy selection approaches as blocks grow (Desnoyers, 'Analytic modeling of SSD write
-/// performance', SYSTOR 2012): 1 / (1 - x), x = exp(-a (1 - x)) the valid share of a victim, a the
-/// physical space by the logical.
+/// Write amplification of uniform random writes when blocks are cleaned in the order of their
+/// writing, which greedy selection approaches as blocks grow (Desnoyers, 'Analytic modeling of SSD
+/// write performance', SYSTOR 2012): 1 / (1 - x), where x = exp(-a (1 - x)) is the valid share of a
+/// victim and a is the ratio of physical to logical space.
 double analytic_write_amplification(double a) {
   double x = 0.5;
   for (int i = 0; i < 100'000; ++i) x = std::exp(-a * (1 - x));
@@ -503,7 +505,7 @@ TEST(Thermal, HeatsAndCoolsAsTheExponentialSays) {
                                  {"thermal_throttle_c", "60"},
                                  {"thermal_resume_c", "50"}});
   flash::Thermal thermal(spec.device.arguments());
-  // 2 GB/s: 1 C/s against 1/100 of the difference a second; in the end 100 C above 30.
+  // 2 GB/s warm by 1 C/s, against 1/100 of the difference per second: in the end 100 C above 30.
   SimTime now = 0;
   while (thermal.rate(1000) == 1000) thermal.heat(2'000'000, now += 1'000'000);
   expect_close("seconds to 60 C", static_cast<double>(now) * 1e-9, -100 * std::log(1 - 30 / 100.0),
@@ -519,7 +521,7 @@ TEST(Thermal, CutsTheRateWhileTooHot) {
   const Overrides overrides{{"link_mb_s", "1000"},        {"thermal_rate_percent", "60"},
                             {"thermal_c_per_gb", "10"},   {"thermal_time_constant_s", "1000"},
                             {"thermal_throttle_c", "60"}, {"thermal_resume_c", "50"}};
-  // 30 C at 10 C/GB: 3 GB, of 256 KiB each.
+  // From 30 C at 10 C/GB: 3 GB in requests of 256 KiB.
   const auto rate = [&](std::uint64_t requests) {
     return measure(flash(overrides), {.bytes = 262144, .depth = 16, .requests = requests});
   };
@@ -570,7 +572,7 @@ TEST(Mechanisms, NothingIsFasterThanPhysics) {
     EXPECT_LE(bytes(counters.read_commands + counters.write_commands) *
                   (arguments.real("command_overhead_us") - 0.0005),
               us);
-    // Each byte of the host is programmed, but for what stays in the buffer.
+    // Each byte of the host is programmed, except those that stay in the buffer.
     const double stripe =
         static_cast<double>(arguments.integer("page_bytes") * arguments.integer("planes") *
                             arguments.integer("program_pages"));
@@ -578,10 +580,10 @@ TEST(Mechanisms, NothingIsFasterThanPhysics) {
 
     // No read is faster than on the idle device.
     if (workload.write_share > 0) continue;
-    const double least = arguments.real("command_latency_us") +
-                         arguments.real("command_overhead_us") + arguments.real("read_us") +
-                         bytes(workload.bytes) / arguments.real("link_mb_s") +
-                         std::min(4096.0, bytes(workload.bytes)) / arguments.real("channel_mb_s");
+    const double min_us = arguments.real("command_latency_us") +
+                          arguments.real("command_overhead_us") + arguments.real("read_us") +
+                          bytes(workload.bytes) / arguments.real("link_mb_s") +
+                          std::min(4096.0, bytes(workload.bytes)) / arguments.real("channel_mb_s");
     OneByOne loop(spec);
     std::vector<std::uint64_t> offsets;
     const auto command_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(
@@ -590,13 +592,13 @@ TEST(Mechanisms, NothingIsFasterThanPhysics) {
     for (int i = 0; i < 100; ++i) offsets.push_back(random.below(1024) * (1 << 20));
     loop.run(commands_at(offsets, command_bytes, false));
     const SimTime fastest = *std::min_element(loop.latencies.begin(), loop.latencies.end());
-    EXPECT_GE(static_cast<double>(fastest) * 1e-3, least - 0.01);
+    EXPECT_GE(static_cast<double>(fastest) * 1e-3, min_us - 0.01);
   }
 }
 
 // ----- order of service
 
-/// Submits all commands at once, and keeps when each is done.
+/// Submits all commands at once, and records when each is done.
 class Together final : public EventHandler {
  public:
   Together(const DeviceSpec& spec, const std::vector<IoCommand>& commands)
@@ -613,7 +615,7 @@ class Together final : public EventHandler {
   std::unique_ptr<Device> device_;
 };
 
-/// 2 x 8 reads of 512 KiB; when the first eight are done, and when all are (us).
+/// 2 x 8 reads of 512 KiB: times (us) at which the first eight, and all of them, are done.
 std::pair<double, double> two_batches(const Overrides& overrides) {
   std::vector<std::uint64_t> offsets;
   for (std::uint64_t i = 0; i < 16; ++i) offsets.push_back(i << 20);
@@ -624,7 +626,7 @@ std::pair<double, double> two_batches(const Overrides& overrides) {
 }
 
 TEST(ServiceOrderTest, AtRandomLargeCommandsEndTogether) {
-  // Whatever binds: the link, the channels, the dies.
+  // Whichever is the limit: the link, the channels or the dies.
   for (const Overrides& binds :
        {Overrides{{"link_mb_s", "1000"}}, Overrides{{"channel_mb_s", "250"}},
         Overrides{{"read_us", "1000"}}}) {
@@ -634,7 +636,7 @@ TEST(ServiceOrderTest, AtRandomLargeCommandsEndTogether) {
     const auto [first_at_random, all_at_random] = two_batches(random);
     EXPECT_NEAR(first_in_order / all_in_order, 0.5, 0.05) << binds.front().first;
     EXPECT_GT(first_at_random / all_at_random, 0.95) << binds.front().first;
-    // No work is lost, but at random a die or channel may fall idle at the end.
+    // No work is lost, but in random order a die or channel may fall idle at the end.
     EXPECT_NEAR(all_at_random / all_in_order, 1, 0.1) << binds.front().first;
   }
 }
@@ -663,7 +665,7 @@ TEST(ServiceOrderTest, ASeedGivesTheSameOrder) {
   EXPECT_NE(times("1"), times("2"));
 }
 
-// ----- configs that make no sense
+// ----- invalid configs
 
 TEST(MechanismConfig, MistakesAreNamed) {
   const auto expect_parts = [](const Overrides& overrides, const std::vector<std::string>& parts) {

@@ -32,15 +32,15 @@ inline ConfigNode flash_config(const Overrides& overrides) {
   return node;
 }
 
-/// A flash device whose limits are all generous but for `overrides`.
+/// A flash device with generous limits except for `overrides`.
 inline DeviceSpec flash(const Overrides& overrides = {}) {
   return DeviceSpec::parse(flash_config(overrides));
 }
 
-/// Something of everything, for properties that hold of any device.
+/// Random parameters, for properties that hold for any device.
 inline DeviceSpec random_spec(Random& random, const Overrides& overrides = {}) {
-  const auto power = [&](std::uint64_t least, std::uint64_t most) {
-    return std::to_string(least << random.below(most + 1));
+  const auto power = [&](std::uint64_t min, std::uint64_t max) {
+    return std::to_string(min << random.below(max + 1));
   };
   const auto between = [&](double low, double high) {
     return std::to_string(low + (high - low) * random.uniform());
@@ -70,7 +70,8 @@ inline DeviceSpec preset(const std::string& name) {
   return DeviceSpec::load(source_folder() + "/configs/devices/" + name + ".json");
 }
 
-/// That `measured` is the `formula`'s value but for a share of `tolerance`; prints both.
+/// Checks that `measured` equals the `formula`'s value within a share of `tolerance`, and prints
+/// both.
 inline void expect_close(const std::string& what, double measured, double formula,
                          double tolerance = 0.01) {
   const double deviation = measured / formula - 1;

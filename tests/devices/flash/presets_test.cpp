@@ -1,4 +1,4 @@
-// The presets: their sources, their closed forms, and what the papers say of the devices. The
+// The presets: their sources, their closed forms, and what papers report about the devices. The
 // tables of measurements are in comparison_test.cpp.
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ std::vector<DeviceSpec> all_presets() {
 }
 
 TEST(Presets, AllLoadAndGiveASourceForEveryNumber) {
-  // A mechanism that is off needs none; one that is on declares all of its parameters.
+  // A mechanism that is off needs no parameters; one that is on must declare all of them.
   const std::vector<std::pair<std::string, std::string>> mechanisms{
       {"map_cache_entries", "map_"},    {"booster_bytes", "booster_"},
       {"suspend_programs", "suspend_"}, {"retry_percent", "retry_"},
@@ -74,14 +74,14 @@ TEST(Presets, AllLoadAndGiveASourceForEveryNumber) {
   }
 }
 
-/// The parameters of a preset, in microseconds and bytes a microsecond (= MB/s).
+/// The parameters of a preset, in microseconds and bytes per microsecond (= MB/s).
 struct PresetModel {
   explicit PresetModel(const DeviceSpec& spec) : arguments(spec.device.arguments()) {}
   [[nodiscard]] double integer(const char* name) const {
     return static_cast<double>(arguments.integer(name));
   }
   [[nodiscard]] double real(const char* name) const { return arguments.real(name); }
-  /// What the heat leaves of a rate at the start.
+  /// What remains of a rate at the starting temperature.
   [[nodiscard]] double rate(const char* name) const {
     const bool hot = real("thermal_start_c") >= real("thermal_throttle_c");
     return real(name) * (hot ? real("thermal_rate_percent") / 100 : 1);
@@ -111,7 +111,7 @@ TEST(Presets, UnloadedLatencyIsThatOfTheFormula) {
          bytes *= 2) {
       const std::string what = spec.name + ", " + std::to_string(static_cast<int>(bytes)) + " B";
       Workload workload{.bytes = static_cast<std::uint64_t>(bytes), .requests = 200};
-      workload.range_bytes = 16 * 1024 * kKiB;  // the map of which is soon held
+      workload.range_bytes = 16 * 1024 * kKiB;  // whose map is soon cached
       const Measurement held = measure(spec, workload);
       expect_close(what + ", us", held.p50_us, model.read_us(bytes));
       expect_close(what + ", IOPS at depth 1", 1e6 / held.p50_us, 1e6 / model.read_us(bytes));
@@ -125,12 +125,12 @@ TEST(Presets, UnloadedLatencyIsThatOfTheFormula) {
 TEST(Presets, ReachTheirPeakAndNoLimitIsExceeded) {
   for (const DeviceSpec& spec : all_presets()) {
     const PresetModel model(spec);
-    const auto most = static_cast<std::uint64_t>(model.integer("max_transfer_bytes"));
+    const auto max = static_cast<std::uint64_t>(model.integer("max_transfer_bytes"));
     const auto depth = static_cast<std::uint32_t>(2 * model.integer("queue_depth"));
     const Measurement peak =
-        measure(spec, {.bytes = most, .depth = depth, .requests = 1500, .sequential = true});
+        measure(spec, {.bytes = max, .depth = depth, .requests = 1500, .sequential = true});
     expect_close(spec.name + ", peak MB/s", peak.mb_s, model.peak_mb_s());
-    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{65536}, most}) {
+    for (const std::uint64_t bytes : {std::uint64_t{4096}, std::uint64_t{65536}, max}) {
       for (const std::uint32_t at : {1u, 2u, 8u, depth}) {
         const Measurement m = measure(spec, {.bytes = bytes, .depth = at, .requests = 1000});
         const double inside = std::min<double>(at, model.integer("queue_depth"));
@@ -187,7 +187,7 @@ TEST(Presets, EmmcOfAJetson) {
 
 TEST(Presets, UfsOfAPhone) {
   const DeviceSpec spec = preset("ufs40");
-  // Within the GiB that the map cache covers, as a KV cache is.
+  // Within the GiB that the map cache covers, like a KV cache.
   const auto near = [&](std::uint64_t bytes, std::uint32_t depth) {
     return measure(
         spec,
@@ -205,7 +205,7 @@ TEST(Presets, UfsOfAPhone) {
   EXPECT_GT(near(24 * kKiB, 32).mb_s, 0.75 * 6 * at_4k);
   EXPECT_LT(near(128 * kKiB, 32).mb_s, 1.15 * near(24 * kKiB, 32).mb_s);
 
-  // Over the whole device each read senses the map, too.
+  // Over the whole device, each read also senses the map.
   EXPECT_GT(reads(spec, 4 * kKiB, 1).mean_us, 75 + 40);
 
   // On blocks of 4096 bytes, 512 bytes cost as much as 4096.

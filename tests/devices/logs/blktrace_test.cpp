@@ -1,5 +1,5 @@
-// blktrace's binary: it says what blkparse's text of it says, in whichever files it lies, and every
-// bad record is named.
+// blktrace's binary output: it means the same as blkparse's text of it, in whichever files it is,
+// and every bad record is named.
 
 #include "devices/logs/blktrace.hpp"
 
@@ -54,7 +54,7 @@ Record queued(std::uint64_t time, std::uint32_t cpu, std::uint32_t sequence, std
   return record(time, cpu, sequence, BLK_TA_QUEUE | BLK_TC_ACT(BLK_TC_READ), sector, bytes);
 }
 
-/// As it lies in a file; each field turned round where `swapped`.
+/// The record as it is in a file, with each field byte-swapped where `swapped`.
 std::string binary(const Record& one, bool swapped = false) {
   std::string bytes;
   const auto add = [&](auto field) {
@@ -84,7 +84,7 @@ bool notifies(const Record& one) {
   return (one.trace.action & BLK_TC_ACT(BLK_TC_NOTIFY)) != 0;
 }
 
-/// The line that blkparse prints, as its manual and blkparse_fmt.c have it.
+/// The line that blkparse prints according to its manual and blkparse_fmt.c.
 std::string line(const Record& one) {
   const blk_io_trace& trace = one.trace;
   const auto is = [&](std::uint32_t category) {
@@ -112,8 +112,8 @@ std::string line(const Record& one) {
 }
 
 /// What a few processors queue on one device, and what becomes of it: by processor, each in order.
-/// No two processors have the same time, because blkparse may print those in either order.
-/// `cgroups`: some requests name theirs, which blkparse before 1.3 does not understand.
+/// No two processors have the same time, because blkparse may print such records in either order.
+/// `cgroups`: some requests name their cgroup, which blkparse before 1.3 does not understand.
 std::vector<std::vector<Record>> random_trace(std::uint64_t seed, bool cgroups) {
   Random random(seed);
   std::vector<std::vector<Record>> by_cpu(1 + random.below(4));
@@ -176,7 +176,7 @@ std::vector<std::vector<Record>> random_trace(std::uint64_t seed, bool cgroups) 
   return by_cpu;
 }
 
-/// All of it by time.
+/// All records, by time.
 std::vector<Record> merged(const std::vector<std::vector<Record>>& by_cpu) {
   std::vector<Record> all;
   for (const auto& records : by_cpu) all.insert(all.end(), records.begin(), records.end());
@@ -186,7 +186,7 @@ std::vector<Record> merged(const std::vector<std::vector<Record>>& by_cpu) {
   return all;
 }
 
-/// As blkparse prints it: times begin at the first event, and names are no lines.
+/// The text of blkparse: times begin at the first event, and names give no lines.
 std::string text_of(const std::vector<std::vector<Record>>& by_cpu) {
   std::string text;
   std::uint64_t genesis = 0;
@@ -199,7 +199,7 @@ std::string text_of(const std::vector<std::vector<Record>>& by_cpu) {
   return text;
 }
 
-/// Pieces of each processor's records, in turns, as blktrace writes them to its standard output.
+/// Pieces of each processor's records in turn, as blktrace writes them to its standard output.
 std::string stream_of(const std::vector<std::vector<Record>>& by_cpu, bool swapped) {
   constexpr std::size_t kPiece = 7;
   std::string bytes;
@@ -225,7 +225,7 @@ class BlktraceTest : public ::testing::Test {
       (void)write("sda.blktrace." + std::to_string(cpu), binary(by_cpu[cpu], swapped));
     }
   }
-  /// Of a stream.
+  /// Requests of a stream.
   [[nodiscard]] std::string error_of(const std::string& bytes) const {
     const std::string file = write("stream", bytes);
     return user_error_of([&] { (void)read_blktrace(file); });
@@ -303,7 +303,7 @@ TEST_F(BlktraceTest, SaysWhatBlkparseSaysOfIt) {
 }
 
 TEST_F(BlktraceTest, TiesGoByProcessorAndSequence) {
-  // Of one time: within a processor as queued, then the next processor.
+  // Equal times: within a processor in the order of queueing, then the next processor.
   const std::string late = binary({queued(5, 1, 7, 30, 512), queued(5, 1, 8, 40, 512)});
   const std::string early = binary({queued(5, 0, 1, 10, 512), queued(5, 0, 2, 20, 512)});
   for (const std::string& bytes : {late + early, early + late}) {
@@ -356,7 +356,7 @@ TEST_F(BlktraceTest, EveryBadRecordIsNamed) {
   expect(binary(record(5, 0, 1, BLK_TA_QUEUE | BLK_TC_ACT(BLK_TC_DISCARD), 8, 4096)), 48,
          "no read or write until here");
 
-  // What does not ascend: processors among each other, and what only notifies.
+  // Times that need not ascend: between processors, and of notifications.
   EXPECT_EQ(
       read_blktrace(write("stream", first + binary({record(1, 0, 1, BLK_TN_MESSAGE, 0, 0, "m"),
                                                     queued(999, 1, 1, 16, 512)})))
@@ -369,7 +369,7 @@ TEST_F(BlktraceTest, EveryBadRecordIsNamed) {
   EXPECT_THAT(user_error_of([&] { (void)read_io_log(folder_.file("sda.blktrace.0")); }),
               HasSubstr("sda.blktrace.3: byte 48: "));
 
-  // All empty.
+  // All files are empty.
   const std::string empty = write("sdb.blktrace.0", "");
   EXPECT_TRUE(is_io_log(empty));
   EXPECT_THAT(user_error_of([&] { (void)read_io_log(empty); }),

@@ -1,4 +1,4 @@
-// Logs of fio and blkparse: what they say, and in which words they are refused.
+// Logs of fio and blkparse: what they mean, and with which messages they are refused.
 
 #include "devices/logs/io_log.hpp"
 
@@ -161,7 +161,7 @@ TEST_F(IoLogTest, AScheduleWrittenForFioComesBack) {
   const DeviceSpec device = DeviceSpec::load(source_folder() + "/configs/devices/ufs40.json");
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const Schedule schedule =
-        test::random_schedule({.steps = 6, .greatest_compute_ns = 3'000'000}, seed);
+        test::random_schedule({.steps = 6, .max_compute_ns = 3'000'000}, seed);
     const ScheduleMeasurement times = time_schedule(schedule, device);
     const IoLog log = read(fio_log(schedule, times, "/dev/x"));
     ASSERT_EQ(log.requests.size(), schedule.commands().size());
@@ -173,7 +173,7 @@ TEST_F(IoLogTest, AScheduleWrittenForFioComesBack) {
     }
     const Schedule back = to_schedule(log, schedule.limits(), "back");
     EXPECT_EQ(back.commands().size(), schedule.commands().size());
-    // The last command is asked for at the same time, within the microsecond of the format.
+    // The last command is requested at the same time, within the microsecond of the format.
     const ScheduleMeasurement again = time_schedule(back, device);
     EXPECT_NEAR(
         static_cast<double>(again.requests.back().requested_ns - again.requests[0].requested_ns),

@@ -1,4 +1,4 @@
-// What may be opened, what is refused and in which words.
+// What may be opened, and what is refused with which message.
 
 #include "devices/real/block_target.hpp"
 
@@ -44,7 +44,7 @@ TEST_F(BlockTargetTest, RefusesWhatIsNotATarget) {
   };
   EXPECT_THAT(error_of(folder_.file("nothing")),
               AllOf(HasSubstr("nothing"), HasSubstr("no such file")));
-  // The words for a folder depend on whether its file system knows O_DIRECT at all.
+  // The message for a folder depends on whether its file system knows O_DIRECT at all.
   EXPECT_THAT(error_of(folder_.path().string()),
               AnyOf(HasSubstr("is neither a file nor a block device"), HasSubstr("direct I/O")));
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("is not a regular file"));

@@ -1,4 +1,4 @@
-// Every engine against a file of known bytes, and against each other.
+// Every engine, compared with a file of known bytes and with the other engines.
 
 #include <gmock/gmock.h>
 #include <linux/filter.h>
@@ -190,7 +190,7 @@ TEST_F(EnginesTest, AnErrorOfTheKernelStopsTheRunAndSaysWhere) {
     EXPECT_LT(report.completions.size(), 999u) << "went on after the failure";
     EXPECT_THAT(report.failure->to_error(target.path()).what(),
                 HasSubstr("at offset 1 failed (Invalid argument)"));
-    // The engine is as good as new after it.
+    // The engine works normally afterwards.
     requests[50].command.offset = 0;
     EXPECT_EQ(run_all(*engine, requests, depth_of(name)).completions.size(), 1000u);
   }
@@ -211,7 +211,7 @@ TEST_F(EnginesTest, AnUnknownEngineIsNamedWithTheNearest) {
               HasSubstr("did you mean 'threads'?"));
 }
 
-/// Answers `calls` with `action` in this process and its children, as a phone's filter does.
+/// Answers `calls` with `action` in this process and its children, like a phone's filter.
 bool install_filter(const std::vector<int>& calls, std::uint32_t action) {
   std::vector<sock_filter> program{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const int call : calls) {

@@ -1,4 +1,4 @@
-// The ring by itself: what the kernel does with requests that read nothing.
+// The ring alone: what the kernel does with requests that read nothing.
 
 #include "devices/real/io_ring.hpp"
 

@@ -1,5 +1,5 @@
-// A measurement in a thread of its own: what it tells, and that a device which does not answer ends
-// it from outside, wherever the thread is held up.
+// A measurement in a thread of its own: what it reports, and that a device that does not answer
+// ends it from outside, wherever the thread is blocked.
 
 #include "devices/real/measuring_thread.hpp"
 
@@ -80,13 +80,13 @@ TEST(MeasuringThread, WhatTheListenerThrowsEndsIt) {
 
 /// What a test knows of an engine that was left behind.
 struct Device {
-  std::atomic<bool> answers{false};  ///< to the request that is not answered
+  std::atomic<bool> answers{false};  ///< the unanswered request
   std::atomic<bool> went_on{false};  ///< after that
   std::atomic<int> started{0};
 };
 
-/// Completes everything at once, except what begins at `silent_offset`. That holds its thread up:
-/// in the submission, as engine sync, or in the wait.
+/// Completes everything at once, except a command that begins at `silent_offset`. That one blocks
+/// its thread: in the submission, like engine sync, or in the wait.
 class SilentEngine final : public IoEngine {
  public:
   SilentEngine(std::shared_ptr<Device> device, std::uint64_t silent_offset, bool in_submission,
@@ -128,8 +128,8 @@ class SilentEngine final : public IoEngine {
 
 class SilentDevice : public ::testing::TestWithParam<bool> {
  protected:
-  /// What is told is the request at `silent`; or, where the submission holds the thread up, one of
-  /// those under way, because nobody has asked which of them are done.
+  /// The reported request is the one at `silent` or, where the submission blocks the thread, one of
+  /// the outstanding ones, because nobody has checked which of them are done.
   static void expect_told(const std::optional<IoFailure>& unanswered, std::uint64_t silent,
                           std::uint32_t depth) {
     ASSERT_TRUE(unanswered);
@@ -138,7 +138,7 @@ class SilentDevice : public ::testing::TestWithParam<bool> {
     EXPECT_GE(unanswered->unanswered_ns, kPatienceNs);
   }
 
-  /// The thread, if it is let go on, ends nothing and starts nothing.
+  /// The thread, once released, completes nothing and starts nothing.
   void expect_left_behind() const {
     const int started = device_->started;
     device_->answers = true;

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 const std::atomic<bool> kGoOn{false};
 
-/// Completes every request in turn, one every `kStepNs` of a clock of its own, `depth` outstanding;
-/// fails the request `fail_at`.
+/// Completes the requests in order, one every `kStepNs` of a clock of its own, with `depth`
+/// outstanding. The request `fail_at` fails.
 class SteppingEngine final : public IoEngine {
  public:
   static constexpr std::int64_t kStepNs = 1000;
@@ -91,7 +91,7 @@ TEST_F(ProbeTest, RateAndLatencyAreThoseOfTheEngine) {
   ASSERT_EQ(result.points.size(), 4u);
   EXPECT_TRUE(result.complete());
   for (const ProbePoint& point : result.points) {
-    EXPECT_NEAR(point.iops, 1e6, 1);  // a request a microsecond
+    EXPECT_NEAR(point.iops, 1e6, 1);  // one request per microsecond
     EXPECT_NEAR(point.mb_s, point.bytes, 1e-3 * point.bytes);
     EXPECT_DOUBLE_EQ(point.latency.mean_us, point.depth);
     EXPECT_DOUBLE_EQ(point.latency.p99_us, point.depth);
@@ -102,7 +102,8 @@ TEST_F(ProbeTest, RateAndLatencyAreThoseOfTheEngine) {
   EXPECT_EQ(result.points[1].depth, 4u);
 }
 
-/// Completes what is outstanding together with the last of the source, when there are few requests.
+/// Where there are few requests, completes all outstanding ones together with the last one of the
+/// source.
 class TogetherEngine final : public IoEngine {
  public:
   [[nodiscard]] IoReport run(const IoSource& source, std::uint32_t depth) override {
@@ -132,7 +133,7 @@ TEST_F(ProbeTest, ABurstTellsWhetherTheFirstAreDoneFirst) {
   }
   ASSERT_TRUE(ordered.points.back().burst);
   EXPECT_GE(ordered.points.back().burst->rounds, 3u);
-  EXPECT_DOUBLE_EQ(ordered.points.back().burst->first_half_ms, 0.002);  // of 4 a microsecond each
+  EXPECT_DOUBLE_EQ(ordered.points.back().burst->first_half_ms, 0.002);  // of 4 us each
   EXPECT_DOUBLE_EQ(ordered.points.back().burst->all_ms, 0.004);
   EXPECT_DOUBLE_EQ(ordered.points.back().burst->half_alone_ms, 0.002);
   EXPECT_DOUBLE_EQ(ordered.points.back().burst->mixing().value(), 0);

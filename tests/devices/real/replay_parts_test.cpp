@@ -8,7 +8,7 @@
 namespace kvreplay {
 namespace {
 
-/// The parts of a replay whose requests complete out of order add up to what was noted last.
+/// The parts of a replay whose requests complete out of order add up to the final record.
 TEST(ReplayParts, AddUpToTheMeasurement) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Random random(seed);

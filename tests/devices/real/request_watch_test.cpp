@@ -12,7 +12,7 @@ namespace {
 TEST(RequestWatch, TellsOfARequestOnlyOnceItHasBeenSeenForTheLimit) {
   RequestWatch watch(2);
   EXPECT_FALSE(watch.unanswered(0, 100));
-  watch.started(1, {4096, 512, true});
+  watch.notify_start(1, {4096, 512, true});
   EXPECT_FALSE(watch.unanswered(1000, 100)) << "seen for the first time";
   EXPECT_FALSE(watch.unanswered(1099, 100));
   const auto unanswered = watch.unanswered(1100, 100);
@@ -21,16 +21,16 @@ TEST(RequestWatch, TellsOfARequestOnlyOnceItHasBeenSeenForTheLimit) {
   EXPECT_EQ(unanswered->command.offset, 4096u);
   EXPECT_EQ(unanswered->command.bytes, 512u);
   EXPECT_TRUE(unanswered->command.write);
-  watch.ended(1);
+  watch.notify_end(1);
   EXPECT_FALSE(watch.unanswered(5000, 100));
 }
 
 TEST(RequestWatch, ANewRequestOfTheSlotHasItsOwnTime) {
   RequestWatch watch(1);
-  watch.started(0, {0, 512, false});
+  watch.notify_start(0, {0, 512, false});
   EXPECT_FALSE(watch.unanswered(0, 100));
-  watch.ended(0);
-  watch.started(0, {512, 512, false});  // not seen while the slot was idle
+  watch.notify_end(0);
+  watch.notify_start(0, {512, 512, false});  // not seen while the slot was idle
   EXPECT_FALSE(watch.unanswered(100, 100));
   EXPECT_FALSE(watch.unanswered(199, 100));
   const auto unanswered = watch.unanswered(200, 100);
@@ -38,7 +38,7 @@ TEST(RequestWatch, ANewRequestOfTheSlotHasItsOwnTime) {
   EXPECT_EQ(unanswered->command.offset, 512u);
 }
 
-/// Against the obvious list of what is outstanding, and since which look.
+/// Compared with a plain list of the outstanding requests and the look that first saw each.
 TEST(RequestWatch, AnyOrderOfBeginsEndsAndLooks) {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -53,11 +53,11 @@ TEST(RequestWatch, AnyOrderOfBeginsEndsAndLooks) {
       const auto slot = static_cast<std::uint32_t>(random.below(kDepth));
       if (outstanding.contains(slot)) {
         if (random.below(3) == 0) {
-          watch.ended(slot);
+          watch.notify_end(slot);
           outstanding.erase(slot);
         }
       } else {
-        watch.started(slot, {++offset, 1, false});
+        watch.notify_start(slot, {++offset, 1, false});
         outstanding[slot] = offset;
       }
       if (random.below(2) == 0) continue;
@@ -75,7 +75,7 @@ TEST(RequestWatch, AnyOrderOfBeginsEndsAndLooks) {
       if (!any) continue;
       // Only then has every slot been looked at.
       for (std::uint32_t at = 0; at < kDepth; ++at) {
-        if (outstanding.contains(at)) watch.ended(at);
+        if (outstanding.contains(at)) watch.notify_end(at);
       }
       outstanding.clear();
       EXPECT_FALSE(watch.unanswered(now, kLimit));

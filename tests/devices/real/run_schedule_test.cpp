@@ -1,4 +1,4 @@
-// The executor: on real files with every engine, and on an engine that completes in a strange order
+// The executor, on real files with every engine, and on an engine that completes in a strange order
 // and fails on purpose.
 
 #include "devices/real/run_schedule.hpp"
@@ -24,7 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Completes one request a wait, a random one; fails the command number `fail_at`.
+/// Completes one random request per wait. The command number `fail_at` fails.
 class StrangeEngine final : public IoEngine {
  public:
   explicit StrangeEngine(std::uint32_t depth, std::uint64_t seed = 0)
@@ -70,7 +70,7 @@ bool same(const IoCommand& a, const IoCommand& b) {
 
 /// Steps that need no clock.
 Schedule without_computation(std::uint64_t seed) {
-  return test::random_schedule({.steps = 20, .greatest_compute_ns = 1}, seed);
+  return test::random_schedule({.steps = 20, .max_compute_ns = 1}, seed);
 }
 
 TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
@@ -94,7 +94,7 @@ TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
 
 TEST(RunSchedule, NothingIsDoneBeforeWhatItWaitsFor) {
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
-    const Schedule schedule = test::random_schedule({.steps = 10, .greatest_compute_ns = 2}, seed);
+    const Schedule schedule = test::random_schedule({.steps = 10, .max_compute_ns = 2}, seed);
     std::size_t expected = 0;
     for (const auto& [kind, value] : schedule.operations()) {
       expected += kind == Schedule::Kind::kCompute && value > 0 ? 1 : 0;
@@ -109,7 +109,7 @@ TEST(RunSchedule, NothingIsDoneBeforeWhatItWaitsFor) {
     const ScheduleMeasurement result = run_schedule(engine, schedule, options);
     EXPECT_EQ(computations, expected);
     EXPECT_FALSE(result.partial());
-    // A wait's commands completed before anything asked for afterwards.
+    // The commands of a wait completed before any later request.
     std::int64_t floor_ns = 0;
     for (const auto& [kind, value] : schedule.operations()) {
       if (kind != Schedule::Kind::kSubmit && kind != Schedule::Kind::kWait) continue;
@@ -250,7 +250,8 @@ TEST_F(RunScheduleOnFile, WritesWhatTheObviousLoopWrites) {
 }
 
 TEST_F(RunScheduleOnFile, ReadsWhatTheObviousLoopReads) {
-  // Each batch has the whole depth and is waited for, so all its bytes are in memory then.
+  // Each batch has the whole depth and is waited for, so at that moment all its bytes are in
+  // memory.
   constexpr std::uint32_t kDepth = 4;
   Schedule schedule({block_, 8 * block_, kDepth}, "test");
   Random random(5);
@@ -275,7 +276,7 @@ TEST_F(RunScheduleOnFile, ReadsWhatTheObviousLoopReads) {
     std::size_t step = 0;
     RunScheduleOptions options{.depth = kDepth};
     options.compute = [&](std::int64_t) {
-      // Any order of slots: each command's bytes are in one of them.
+      // The slots may be in any order: each command's bytes are in one of them.
       for (std::size_t i = kDepth * step; i < kDepth * (step + 1); ++i) {
         const auto truth = test::known_bytes(all[i].offset, all[i].bytes);
         bool found = false;
@@ -303,7 +304,7 @@ TEST_F(RunScheduleOnFile, AFileThatBecomesShorterEndsItWithTheStepsBefore) {
     SCOPED_TRACE(name);
     test::write_file(path_, test::known_bytes(0, kBytes));
     const BlockTarget target = BlockTarget::open(path_);
-    // In the middle of the read of the step 5.
+    // During the read of step 5.
     ASSERT_EQ(::truncate(path_.c_str(), 5 * (kBytes / 8) + block_), 0);
     const ScheduleMeasurement result = run(target, name, schedule);
     EXPECT_EQ(result.steps.size(), 5u);

@@ -16,7 +16,7 @@
 
 namespace kvreplay::test {
 
-/// The bytes of a file in which every 8-byte word tells where it stands.
+/// The bytes of a file in which every 8-byte word holds its own place.
 inline std::vector<std::byte> known_bytes(std::uint64_t offset, std::uint64_t bytes) {
   std::vector<std::byte> content(bytes);
   for (std::uint64_t i = 0; i < bytes; i += 8) {
@@ -55,7 +55,7 @@ class TargetFile : public ::testing::Test {
     }
   }
 
-  /// The engines that the system permits; one at least.
+  /// The engines that the system permits; at least one.
   static std::vector<std::string> engines(const BlockTarget& target) {
     std::vector<std::string> names;
     for (const std::string& name : engine_preference()) {
@@ -71,7 +71,7 @@ class TargetFile : public ::testing::Test {
 
   TemporaryFolder folder_;
   const std::string path_ = folder_.file("target");
-  std::uint32_t block_ = 0;  ///< what offsets and sizes are multiples of
+  std::uint32_t block_ = 0;  ///< unit of offsets and sizes
 };
 
 }  // namespace kvreplay::test

@@ -1,4 +1,4 @@
-// Programs on the other end of pipes: ones that talk, end, hang, and refuse to read.
+// Programs at the other end of pipes: they talk, end, hang, or refuse to read.
 
 #include "devices/remote/child_process.hpp"
 
@@ -74,7 +74,7 @@ TEST(ChildProcess, ItsEndIsTheEndOfItsChildrenToo) {
     ChildProcess child = sh("sleep 1000 & echo $!; wait");
     process = *child.read(60s);
   }
-  // The kernel may take a moment to bury it.
+  // The kernel may take a moment to reap it.
   for (int i = 0; i < 1000 && ::kill(std::stoi(process), 0) == 0; ++i) ::usleep(10'000);
   EXPECT_NE(::kill(std::stoi(process), 0), 0);
 }

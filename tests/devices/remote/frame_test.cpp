@@ -1,4 +1,4 @@
-// Frames: whatever the pieces in which they come; and bytes that are none.
+// Frames that arrive in any pieces, and bytes that are not frames.
 
 #include "devices/remote/frame.hpp"
 
@@ -50,11 +50,11 @@ TEST(Frame, AnUnfinishedOneIsNotGivenBack) {
 }
 
 TEST(Frame, TheLargestIsTakenAndALargerOneRefusedByItsHeader) {
-  const std::string largest(kMaxFrameBytes, 'x');
+  const std::string of_max_size(kMaxFrameBytes, 'x');
   FrameDecoder decoder;
-  decoder.feed(encode_frame(largest));
-  EXPECT_EQ(decoder.next(), largest);
-  EXPECT_THROW((void)encode_frame(largest + "x"), std::logic_error);
+  decoder.feed(encode_frame(of_max_size));
+  EXPECT_EQ(decoder.next(), of_max_size);
+  EXPECT_THROW((void)encode_frame(of_max_size + "x"), std::logic_error);
 
   std::string header = encode_frame("").substr(0, 4) + std::string(4, '\xff');
   FrameDecoder refusing;

@@ -1,4 +1,4 @@
-// Addresses of devices, and the words that reach a program for them.
+// Addresses of devices, and the command lines that programs get for them.
 
 #include "devices/remote/transport.hpp"
 

@@ -1,4 +1,4 @@
-// The value: what it holds, and its file.
+// The schedule as a value and as a file.
 
 #include "devices/schedule/schedule.hpp"
 
@@ -88,7 +88,7 @@ TEST(Schedule, WrappedCommandsLieWithinTheSmallerDevice) {
   EXPECT_THAT(user_error_of([&] { (void)whole.wrapped(1000); }), HasSubstr("cannot be wrapped"));
 }
 
-/// The message for a file of these lines, of which the first three are given.
+/// The message about a file of these lines after the first three, which are given.
 std::string error_of(const std::string& lines) {
   const TemporaryFolder folder;
   const std::string file = folder.file("plan.schedule");

@@ -12,14 +12,15 @@ struct ScheduleShape {
   std::uint32_t block = 4096;
   std::uint64_t space_bytes = 8 << 20;
   double write_share = 0.3;
-  std::int64_t greatest_compute_ns = 200'000;
+  std::int64_t max_compute_ns = 200'000;
 };
 
-/// Steps of random operations. Waits are of any batch, also of one that was waited for before.
+/// Steps of random operations. Waits are for any batch, including batches that were waited for
+/// before.
 inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) {
   Random random(seed);
-  constexpr std::uint32_t kGreatestBlocks = 8;
-  Schedule schedule({shape.block, kGreatestBlocks * shape.block, 4}, "random");
+  constexpr std::uint32_t kMaxBlocks = 8;
+  Schedule schedule({shape.block, kMaxBlocks * shape.block, 4}, "random");
   for (std::size_t step = 0; step < shape.steps; ++step) {
     schedule.begin_step();
     for (std::uint64_t operations = random.below(12); operations > 0; --operations) {
@@ -27,8 +28,7 @@ inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) 
         case 0: {
           std::vector<IoCommand> batch(1 + random.below(9));
           for (IoCommand& command : batch) {
-            command.bytes =
-                static_cast<std::uint32_t>(1 + random.below(kGreatestBlocks)) * shape.block;
+            command.bytes = static_cast<std::uint32_t>(1 + random.below(kMaxBlocks)) * shape.block;
             const std::uint64_t places = (shape.space_bytes - command.bytes) / shape.block + 1;
             command.offset = random.below(places) * shape.block;
             command.write = random.uniform() < shape.write_share;
@@ -42,7 +42,7 @@ inline Schedule random_schedule(const ScheduleShape& shape, std::uint64_t seed) 
           break;
         case 2:
           schedule.compute(static_cast<std::int64_t>(
-              random.below(static_cast<std::uint64_t>(shape.greatest_compute_ns))));
+              random.below(static_cast<std::uint64_t>(shape.max_compute_ns))));
           break;
       }
     }

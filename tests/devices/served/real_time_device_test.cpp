@@ -46,7 +46,8 @@ Served serve(RealTimeDevice& device, int threads, int requests, std::uint64_t by
   return {elapsed.count(), device.report()};
 }
 
-// A reply may be late on a busy machine, never early: each of these bounds holds whatever the load.
+// On a busy machine a reply may be late but never early, so each of these bounds holds under any
+// load.
 TEST(RealTimeDevice, NeverRepliesBeforeTheModelWould) {
   RealTimeDevice device(emmc(), microseconds(50));
   const Served served = serve(device, 1, 200, 4096, 0);
@@ -67,7 +68,7 @@ TEST(RealTimeDevice, CountsEveryRequestOfEveryThread) {
     EXPECT_EQ(report.read_bytes, 8192 * report.read_requests);
     EXPECT_EQ(report.counters.read_commands, report.read_requests);
     EXPECT_EQ(report.counters.host_write_bytes, report.write_bytes);
-    // The controller takes 62 us a command, so the device cannot have been faster.
+    // The controller takes 62 us per command, so the device cannot have been faster.
     EXPECT_GE(served.seconds, 640 * 62e-6);
     EXPECT_LE(report.error_p50_us, report.error_p99_us);
     EXPECT_LE(report.error_p99_us, report.error_max_us);

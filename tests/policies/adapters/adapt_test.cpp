@@ -152,7 +152,7 @@ TEST_F(AdaptTest, TheCopyIsTheTraceWithItsMatrices) {
             make_adapters(from, 1, {.rank = 4}).at("head_skew").values);
   EXPECT_EQ(out.load_adapter(1, "head_pca")->text_tokens, 160);
 
-  // Adapters that are there already give way.
+  // Existing adapters are replaced.
   const std::string again = folder_.file("again.kvtrace.h5");
   adapt_trace(from, out, {.rank = 7}, again);
   EXPECT_THAT(TraceReader(again).load_adapter(0, "joint_lowrank")->shape, ElementsAre(16, 7));
@@ -176,7 +176,7 @@ TEST_F(AdaptTest, RefusesTracesThatDoNotFit) {
               AllOf(HasSubstr("3 KV heads"), HasSubstr("2 KV heads")));
 }
 
-/// The shipped trace says which text it is; a synthetic one does not.
+/// The shipped trace identifies its text; a synthetic one does not.
 TEST_F(AdaptTest, KnowsAMatrixOfTheTracesOwnText) {
   const TraceReader shipped(source_folder() + "/traces/data/smollm2-135m-story-3k.kvtrace.h5");
   EXPECT_THAT(adapters_of_own_text(shipped), IsEmpty());

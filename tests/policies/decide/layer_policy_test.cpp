@@ -136,7 +136,7 @@ TEST(LayerPolicy, TheLogExplainsEveryAttendedToken) {
                   std::vector<GroupId>(requested.begin(), requested.end()));
       }
     }
-    // A part that did nothing would attend to everything.
+    // A part that does nothing would attend to everything.
     EXPECT_EQ(selective_steps, json == kFull ? 0 : 40 * layer.shape.query_heads) << json;
   }
 }
@@ -234,7 +234,7 @@ TEST(LayerPolicy, NothingDependsOnTheFuture) {
   const RandomLayer layer(53, 20);
   for (const char* json : kAll) {
     const LayerLog expected = replay_layer(layer, decide_spec(json));
-    // The same tokens, each uncovered only when its step begins; garbage before.
+    // The same tokens, each uncovered only when its step begins; before that, garbage.
     RandomLayer hidden(53, 20);
     const auto uncover = [&](std::int64_t token) {
       for (std::int64_t row = 0; row < hidden.shape.kv_heads; ++row) {

@@ -18,16 +18,16 @@ struct Softmax {
 };
 
 Softmax exact_softmax(const std::vector<float>& values, double scale) {
-  double largest = -std::numeric_limits<double>::infinity();
-  for (const float value : values) largest = std::max(largest, value * scale);
+  double max = -std::numeric_limits<double>::infinity();
+  for (const float value : values) max = std::max(max, value * scale);
   Softmax result{{}, 0.0};
   double sum = 0.0;
   for (const float value : values) {
-    result.weights.push_back(std::exp(value * scale - largest));
+    result.weights.push_back(std::exp(value * scale - max));
     sum += result.weights.back();
   }
   for (double& weight : result.weights) weight /= sum;
-  result.log_sum = largest + std::log(sum);
+  result.log_sum = max + std::log(sum);
   return result;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr Metric kMetrics[] = {Metric::kCosine, Metric::kEuclidean, Metric::kInnerProduct};
 
 /// The comparison that assign() promises, one pair at a time: a chain of fused multiply-adds in the
-/// order of the dimensions with the centroid (scaled to length 1 for cosine), less half its square
+/// order of the dimensions with the centroid (scaled to length 1 for cosine), minus half its square
 /// length for Euclidean.
 std::int32_t nearest(const float* row, const std::vector<float>& centroids, std::int64_t dim,
                      Metric metric) {
@@ -210,7 +210,8 @@ TEST(KMeans, MatchesTheNaiveAlgorithmBitForBit) {
 }
 
 TEST(KMeans, DuplicatesAndEmptyClusters) {
-  // Five distinct rows in forty: most of twenty centroids coincide and all but the first are empty.
+  // There are five distinct rows among forty: most of the twenty centroids coincide, and all but
+  // the first of these are empty.
   const std::int64_t dim = 6;
   const std::vector<Half> distinct = random_halves(5 * dim, 38);
   std::vector<Half> rows;

@@ -20,9 +20,10 @@
 #include <immintrin.h>
 #endif
 
-// The kernels beside what one would write with Eigen or the standard library, and beside the
+// Compares the kernels with what one would write with Eigen or the standard library, and with the
 // machine's limits, measured here too. "of_limit" is the time that the slower of memory and
-// arithmetic alone would take, over the time taken. Build with -march=native for Eigen's best.
+// arithmetic alone would take, divided by the time taken. Build with -march=native for Eigen's
+// best.
 
 namespace kvreplay::kernels {
 namespace {
@@ -34,7 +35,7 @@ double seconds_now() {
   return std::chrono::duration<double>(now).count();
 }
 
-/// The shortest time of a call among many, as the machine may be shared.
+/// The shortest time per call of many calls, because the machine may be shared.
 template <typename Work>
 double shortest_s(Work work) {
   double shortest = 1e9;
@@ -96,7 +97,7 @@ double peak_flops() {
   return peak;
 }
 
-/// Bytes a second that one core reads from a buffer of this size, wherever that stays.
+/// Bytes per second that one core reads from a buffer of this size, wherever that stays.
 double read_rate(std::int64_t bytes) {
   static std::map<std::int64_t, double> rates;
   double& rate = rates[bytes];
@@ -115,7 +116,7 @@ double read_rate(std::int64_t) {
 }
 #endif
 
-/// bytes and flops: of one iteration; footprint: the bytes that all iterations pass over.
+/// bytes and flops: per iteration; footprint: bytes that all iterations pass over.
 void report(benchmark::State& state, double bytes, double flops, std::int64_t footprint) {
   using benchmark::Counter;
   const auto rate = Counter::kIsIterationInvariantRate;
@@ -497,7 +498,7 @@ void product_openblas(benchmark::State& state) {
 }
 #endif
 
-/// SmolLM2-135M's feed-forward, a step and a chunk of a prompt; Llama 3.1 8B's.
+/// SmolLM2-135M's feed-forward layer, for a step and for a chunk of a prompt; Llama 3.1 8B's.
 void product_shapes(benchmark::internal::Benchmark* benchmark) {
   for (const std::int64_t rows : {1, 256}) {
     benchmark->Args({rows, 576, 1536})->Args({rows, 1536, 576});

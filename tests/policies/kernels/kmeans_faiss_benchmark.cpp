@@ -20,12 +20,12 @@
 #include "tests/policies/kernels/support.hpp"
 #include "traces/trace.hpp"
 
-// k_means() beside faiss::Clustering on the keys of real traces: every KV head of a layer, the
-// prompt's tokens, Euclidean, one thread, the same first centroids and iterations, a last
-// assignment included. The two differ in what they read (ours half precision, faiss single,
-// converted before its time starts) and in empty clusters (ours keep their centroid, faiss splits
-// a full one). A newer faiss stops early when its objective repeats, so speeds are compared by
-// arithmetic done: "speed-up" is our GFLOP/s over faiss's.
+// Compares k_means() with faiss::Clustering on the keys of real traces: every KV head of a layer,
+// the prompt's tokens, Euclidean, one thread, the same first centroids and iterations, including a
+// last assignment. The two differ in what they read (ours half precision, faiss single, converted
+// before its time starts) and in empty clusters (ours keep their centroid, faiss splits a full
+// one). A newer faiss stops early when its objective repeats, so speeds are compared by arithmetic
+// done: "speed-up" is our GFLOP/s divided by that of faiss.
 //
 // KVREPLAY_FULL_TRACES may name a folder with the longer recordings.
 
@@ -44,7 +44,7 @@ struct Task {
   std::int64_t dim = 0;
   std::int64_t clusters = 0;
 
-  /// Of the assignments: the first, or the last, and one an iteration.
+  /// Assignments: the first or the last one, and one per iteration.
   [[nodiscard]] double flops(std::int64_t iterations) const {
     return 2.0 * static_cast<double>((iterations + 1) * rows * clusters * dim);
   }
@@ -72,7 +72,7 @@ Clusters<std::int64_t> cluster_faiss(const Task& task) {
   parameters.nredo = 1;
   parameters.spherical = false;
   parameters.min_points_per_centroid = 1;
-  // Above rows / clusters, so that it takes every row and no sample.
+  // Above rows / clusters, so that faiss takes every row instead of a sample.
   parameters.max_points_per_centroid = static_cast<int>(task.rows);
   faiss::Clustering clustering(static_cast<int>(task.dim), static_cast<int>(task.clusters),
                                parameters);
@@ -102,7 +102,7 @@ double inertia(const Task& task, const Clusters<Label>& clusters) {
   return sum;
 }
 
-/// One task a KV head. `index` is into the trace's recorded layers.
+/// One task per KV head. `index`: of the trace's recorded layers.
 std::vector<Task> layer_tasks(const std::string& file, std::int64_t index, std::int64_t clusters) {
   const TraceReader reader(file);
   const TraceLayer layer = reader.load_layer(index);
@@ -122,14 +122,15 @@ std::vector<Task> layer_tasks(const std::string& file, std::int64_t index, std::
   return tasks;
 }
 
-/// Processor time, of all threads: other programs' turns on a shared machine do not count.
+/// Processor time of all threads, so that other programs on a shared machine do not count.
 double seconds_of(const std::function<void()>& work) {
   const std::clock_t start = std::clock();
   work();
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-/// The two take turns, so that the machine's other load meets both; each keeps its shortest time.
+/// The two take turns, so that other load of the machine affects both; each keeps its shortest
+/// time.
 void compare(benchmark::State& state, const std::string& file, std::int64_t index,
              std::int64_t clusters, Isa isa) {
   const WithIsa with(isa);

@@ -27,7 +27,7 @@ struct Shape {
   std::int64_t panels;
 };
 
-/// What the specification says, one chain of fused multiply-adds for each product.
+/// The specified result: one chain of fused multiply-adds per product.
 std::vector<float> reference(const Shape& shape, const std::vector<float>& rows,
                              const std::vector<float>& panels) {
   std::vector<float> products(at(shape.rows * shape.panels * 16));

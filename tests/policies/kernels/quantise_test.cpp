@@ -31,8 +31,8 @@ int reference_fp8_code(double value) {
   int best = sign;
   for (int code = sign; code < sign + 0x7f; ++code) {
     const double distance = std::abs(reference_fp8_value(code) - value);
-    const double least = std::abs(reference_fp8_value(best) - value);
-    if (distance < least || (distance == least && code % 2 == 0)) best = code;
+    const double min_distance = std::abs(reference_fp8_value(best) - value);
+    if (distance < min_distance || (distance == min_distance && code % 2 == 0)) best = code;
   }
   return best;
 }

@@ -29,7 +29,7 @@ float specified_dot(const float* a, const float* b, std::int64_t dim) {
   return specified_sum(dim, [=](std::int64_t d, float sum) { return std::fma(a[d], b[d], sum); });
 }
 
-/// What a dot product of float accuracy may be off by: each of its terms, a few roundings.
+/// Error bound of a dot product in single precision: a few roundings of each of its terms.
 double tolerance(const float* a, const float* b, std::int64_t dim) {
   double magnitude = 0.0;
   for (std::int64_t d = 0; d < dim; ++d) magnitude += std::abs(static_cast<double>(a[d]) * b[d]);

@@ -68,7 +68,8 @@ TEST(TopK, TiesGoToTheLowerIndex) {
 }
 
 TEST(TopK, SurvivesScoresThatMisleadTheSample) {
-  // Whatever the evenly spaced sample sees is large; everything else is small. And the reverse.
+  // Whatever the evenly spaced sample sees is large, and everything else is small. Then the
+  // reverse.
   const std::int64_t n = 65536;
   std::vector<float> scores = random_floats(n, 23);
   for (std::int64_t i = 0; i < n; i += 128) scores[at(i)] += 100.0f;

@@ -40,7 +40,7 @@ std::vector<Extent> writes_at(const LayerPlan& plan, std::int64_t step) {
   return {writes.begin(), writes.end()};
 }
 
-/// How many groups each step requests of a layer's cache.
+/// The number of groups that each step requests of a layer's cache.
 std::vector<std::int64_t> requested_groups(const AccessLog& log, const KvShape& target) {
   std::vector<std::int64_t> count(static_cast<std::size_t>(log.steps));
   for (const TimedAccess& timed : access_sequence(log, 0, target)) {
@@ -54,14 +54,14 @@ AccessLog small_log() {
   StreamLog stream = StreamBuilder()
                          .create({0, 2})
                          .create({1, 3})
-                         .ask({0, 1}, 5)
+                         .request({0, 1}, 5)
                          .cost(100, 10, 1000)
                          .buffer({4})
-                         .ask({0}, 4)
+                         .request({0}, 4)
                          .cost(120, 12, 1200)
                          .append(0, {4})
                          .buffer({5})
-                         .ask({0}, 4)
+                         .request({0}, 4)
                          .cost(90, 9, 900)
                          .load(1)
                          .log();
@@ -81,7 +81,7 @@ TEST(Place, WithoutACacheEveryStepReadsWhatItAsksFor) {
   EXPECT_THAT(requested_groups(log, recorded_shape(log)), ElementsAre(2, 1, 2));
   EXPECT_THAT(reads_at(layer, 0), ElementsAre(Extent{0, 64}));
   EXPECT_THAT(reads_at(layer, 1), ElementsAre(Extent{0, 16}, Extent{32, 16}));
-  // Tokens 0, 2 and 4 are asked for; 1 and 3 are loaded: one range.
+  // Tokens 0, 2 and 4 are requested, and 1 and 3 are loaded: one range.
   EXPECT_THAT(reads_at(layer, 2), ElementsAre(Extent{0, 80}));
   EXPECT_THAT(writes_at(layer, 0), IsEmpty());
   EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{64, 16}));
@@ -115,7 +115,7 @@ TEST(Place, WhatAStepHasInHandIsNotReadAgain) {
   streams.push_back(StreamBuilder()
                         .create({0, 1})
                         .create({2, 3})
-                        .ask({0})
+                        .request({0})
                         .load(0)
                         .load(1)
                         .load(1)
@@ -170,7 +170,7 @@ TEST(Place, ACacheThatIsPagedIsReadForEachStep) {
 TEST(Place, ALayoutIsToldWhatThePromptsLastQueriesSelect) {
   std::vector<StreamLog> streams;
   streams.push_back(
-      StreamBuilder().create({0}).create({1}).create({2}).create({3}).ask({0, 3}).log());
+      StreamBuilder().create({0}).create({1}).create({2}).create({3}).request({0, 3}).log());
   streams.back().window_requested = {0, 3, 0, 3, 1, 2};
   streams.back().window_begin = {0, 2, 4, 6};
   const AccessLog log = make_log(std::move(streams), 1, 1, 4, 4);
@@ -212,8 +212,9 @@ TEST(Place, ALayerWithFullAttentionIsInMemory) {
 TEST(Place, ProjectsHeadsOneByOne) {
   // 2 KV heads with 3 query heads each, of 4 dimensions; the target has 8 with 2, of 16.
   std::vector<StreamLog> streams;
-  streams.push_back(StreamBuilder(1, 3).create({0, 1}).ask({0}, 5).cost(100, 40, 60).log());
-  streams.push_back(StreamBuilder(1, 3).create({0}).create({1}).ask({1}, 7).cost(10, 4, 6).log());
+  streams.push_back(StreamBuilder(1, 3).create({0, 1}).request({0}, 5).cost(100, 40, 60).log());
+  streams.push_back(
+      StreamBuilder(1, 3).create({0}).create({1}).request({1}, 7).cost(10, 4, 6).log());
   const AccessLog log = make_log(std::move(streams), 2, 6, 4, 2);
   const KvShape target{4, 16, 8, 16};
   const LayerPlan layer = place(log, parse(R"({"part": "none"})", "sequence"), target).layers[0];
@@ -236,7 +237,7 @@ TEST(Place, ProjectsHeadsOneByOne) {
 
 TEST(Place, ProjectsJointHeadsAtOnce) {
   std::vector<StreamLog> streams;
-  streams.push_back(StreamBuilder(3, 9).create({0, 1}).ask({0}, 1).cost(90, 30, 900).log());
+  streams.push_back(StreamBuilder(3, 9).create({0, 1}).request({0}, 1).cost(90, 30, 900).log());
   const AccessLog log = make_log(std::move(streams), 3, 9, 64, 2);
   const KvShape target{32, 32, 8, 128};
   const LayerPlan layer = place(log, parse(R"({"part": "none"})", "grouped"), target).layers[0];
@@ -250,8 +251,13 @@ TEST(Place, ProjectsJointHeadsAtOnce) {
 
 TEST(Place, FormatsSetTheBytes) {
   std::vector<StreamLog> streams;
-  streams.push_back(
-      StreamBuilder().reencode(1, {1}).create({0, 1}).ask({0}).reencode(1, {0}).ask({0}).log());
+  streams.push_back(StreamBuilder()
+                        .reencode(1, {1})
+                        .create({0, 1})
+                        .request({0})
+                        .reencode(1, {0})
+                        .request({0})
+                        .log());
   AccessLog log = make_log(std::move(streams), 1, 1, 4, 2);
   log.formats.push_back({"int4", 4, 16});
   for (const std::string layout : {"sequence", "grouped"}) {
@@ -345,7 +351,7 @@ TEST_P(EachPlace, ConservesBytesWhateverHappens) {
           }
         }
       }
-      EXPECT_GE(plan.accounting.requested_bytes[at], requested);  // and the loads
+      EXPECT_GE(plan.accounting.requested_bytes[at], requested);  // loads come on top
       EXPECT_EQ(plan.accounting.requested_bytes[at],
                 plan.accounting.hit_bytes[at] + plan.accounting.missed_bytes[at]);
       EXPECT_LE(plan.accounting.hit_bytes[at], plan.accounting.requested_bytes[at]);
@@ -357,7 +363,7 @@ TEST_P(EachPlace, ConservesBytesWhateverHappens) {
         read += static_cast<std::int64_t>(extent.bytes);
       }
       EXPECT_LE(end, plan.io.region_bytes);
-      // A range that was given up and taken again within a step may be read for both.
+      // A range that was freed and taken again within a step may be read for both.
       EXPECT_LE(read, plan.accounting.missed_bytes[at] + plan.accounting.moved_bytes[at]);
       if (layout == "sequence") {
         EXPECT_EQ(read, plan.accounting.missed_bytes[at]);
@@ -391,7 +397,7 @@ TEST(Place, FewestMissesAreBeladys) {
       std::int64_t now = 0;
       for (const auto& [step, access] : timed) {
         for (; now < step; ++now) cache->end_step();
-        cache->resized(access.key, access.bytes);  // it has grown since
+        cache->notify_resize(access.key, access.bytes);  // it has grown since
         count += cache->access(access, {}) ? 0 : 1;
       }
       return count;
@@ -402,7 +408,7 @@ TEST(Place, FewestMissesAreBeladys) {
   }
 }
 
-/// Groups of one token each that never change, asked for at random: the recent ones more often.
+/// Groups of one token each that never change, requested at random, the recent ones more often.
 StreamLog unit_groups(Random& random, std::int64_t groups, std::int64_t steps) {
   StreamBuilder builder;
   for (Token token = 0; token < groups; ++token) builder.create({token});
@@ -414,7 +420,7 @@ StreamLog unit_groups(Random& random, std::int64_t groups, std::int64_t steps) {
       before[at] = random.below(10) < (before[at] ? 6U : 2U);
       if (before[at]) requested.push_back(group);
     }
-    builder.ask(requested);
+    builder.request(requested);
   }
   return builder.log();
 }
@@ -466,12 +472,12 @@ TEST(Place, TheBoundHasTheCachesCapacity) {
                         .create({0})
                         .create({1})
                         .create({2})
-                        .ask({0, 1})
-                        .ask({2})
-                        .ask({0, 1})
-                        .ask({0})
+                        .request({0, 1})
+                        .request({2})
+                        .request({0, 1})
+                        .request({0})
                         .log());
-  const AccessLog log = make_log(std::move(streams), 1, 1, 4, 3);  // 16 bytes a group
+  const AccessLog log = make_log(std::move(streams), 1, 1, 4, 3);  // 16 bytes per group
   const auto best = [&](const std::string& part) {
     return place(log, parse("{\"part\": " + part + "}", "sequence"), recorded_shape(log))
         .layers[0]
@@ -479,7 +485,7 @@ TEST(Place, TheBoundHasTheCachesCapacity) {
   };
   EXPECT_THAT(best(R"("fifo", "capacity_groups": 1)"), ElementsAre(0, 0, 16, 16));
   EXPECT_THAT(best(R"("fifo", "capacity_bytes": 32)"), ElementsAre(0, 0, 32, 16));
-  // It held two groups at most, and none of them was asked for in the next step but the last.
+  // It holds at most two groups, and only the last step requests a group that it holds.
   EXPECT_THAT(best(R"("last_steps", "steps": 1)"), ElementsAre(0, 0, 32, 16));
 }
 

@@ -127,7 +127,7 @@ TEST(Transformer, LayersHaveBasesOfTheirOwn) {
   EXPECT_THAT(turned(1), testing::Pointwise(testing::FloatNear(1e-6F), expected));
 }
 
-/// What a token beyond the window holds changes no output within it.
+/// The content of a token beyond the window changes no output within it.
 TEST(FullAttention, SeesTheWindowAlone) {
   const TemporaryFolder folder;
   write_random_model(folder.file("gemma.kvmodel"), {.gemma = true});

@@ -179,7 +179,7 @@ TEST_F(ExperimentTest, TheFilesSettingsComeFirst) {
   Experiment experiment = load(members, {"system.selection.budget_tokens=60"});
   EXPECT_EQ(argument_of(experiment.systems[1], "selection", "budget_tokens"), 60);
   EXPECT_EQ(argument_of(experiment.systems[1], "cache", "capacity_groups"), 7);
-  // None of the systems picked instead has a capacity; the file did not know.
+  // None of the systems chosen instead has a capacity, and the file could not know that.
   experiment = load(members, {"system=quest"});
   EXPECT_EQ(argument_of(experiment.systems[0], "selection", "budget_tokens"), 50);
 }
@@ -214,7 +214,7 @@ TEST_F(ExperimentTest, AListInSetMultipliesTheCells) {
   const Experiment experiment = load(members);
   EXPECT_THAT(experiment.swept, testing::ElementsAre("system.cache.capacity_groups",
                                                      "system.selection.budget_tokens"));
-  // Quest's cache has no capacity: it appears once for each budget.
+  // Quest's cache has no capacity, so Quest appears once per budget.
   EXPECT_THAT(rows_of(experiment),
               testing::ElementsAre("quest - 64", "kvswap 16 64", "quest - 128", "kvswap 16 128",
                                    "kvswap 32 64", "kvswap 32 128"));
@@ -248,7 +248,7 @@ TEST_F(ExperimentTest, Ranges) {
   EXPECT_THAT(capacities({{"from", 2}, {"to", 12}, {"count", 5}}), ElementsAre(2, 5, 7, 10, 12));
   EXPECT_THAT(capacities({{"from", 1}, {"to", 1000}, {"count", 4}, {"scale", "log"}}),
               ElementsAre(1, 10, 100, 1000));
-  // Rounded to whole numbers, each once.
+  // Rounded to whole numbers without repetition.
   EXPECT_THAT(capacities({{"from", 1}, {"to", 4}, {"count", 9}, {"scale", "log"}}),
               ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(capacities({{"from", "64KiB"}, {"to", "0.25 MiB"}, {"factor", 2}}),

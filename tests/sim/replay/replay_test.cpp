@@ -3,16 +3,29 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <span>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/build_info.hpp"
+#include "policies/decide/log/access_log.hpp"
+#include "policies/place/io_plan_bytes.hpp"
 #include "sim/replay/folder_store.hpp"
 #include "sim/replay/results.hpp"
+#include "sim/replay/stage_keys.hpp"
+#include "sim/replay/stage_store.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -258,6 +271,99 @@ TEST_F(SweepTest, LittleMemoryOrMuchTheSameBytes) {
   EXPECT_EQ(text_of(replay(experiment, {.memory_bytes = 1})), expected);
   EXPECT_EQ(text_of(replay(sweep({"threads=1"}))), expected);
   EXPECT_EQ(text_of(replay(sweep({"threads=3"}), {.memory_bytes = 100'000})), expected);
+}
+
+template <typename T>
+std::int64_t bytes_of(const std::vector<T>& values) {
+  return std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
+}
+
+/// The memory that the log's arrays take.
+std::int64_t memory_bytes(const AccessLog& log) {
+  std::int64_t bytes = 0;
+  for (const LayerLog& layer : log.layers) {
+    bytes += bytes_of(layer.quality.recall) + bytes_of(layer.quality.attention_mass) +
+             bytes_of(layer.quality.best_attention_mass) + bytes_of(layer.quality.output_error);
+    for (const StreamLog& s : layer.streams) {
+      bytes += bytes_of(s.event_begin) + bytes_of(s.event_kind) + bytes_of(s.event_group) +
+               bytes_of(s.event_other) + bytes_of(s.event_token_begin) + bytes_of(s.event_tokens) +
+               bytes_of(s.window_begin) + bytes_of(s.window_requested) +
+               bytes_of(s.requested_begin) + bytes_of(s.requested) + bytes_of(s.pick_begin) +
+               bytes_of(s.picked) + bytes_of(s.last_tokens) + bytes_of(s.attended_count) +
+               bytes_of(s.attended_begin) + bytes_of(s.attended) + bytes_of(s.buffered_tokens) +
+               bytes_of(s.held_bytes) + bytes_of(s.score_bytes) + bytes_of(s.score_flops);
+    }
+  }
+  return bytes;
+}
+
+/// Keeps nothing. From the order in which outputs arrive, it derives which logs and plans the
+/// replay holds: logs until the next ones are decided, plans until the next ones follow a timing.
+class MeteringStore final : public StageStore {
+ public:
+  explicit MeteringStore(std::string file) : file_(std::move(file)) {}
+
+  [[nodiscard]] std::optional<std::string> find(const std::string&, const std::string&) override {
+    return std::nullopt;
+  }
+  [[nodiscard]] std::optional<std::string> read(const std::string&, const std::string&) override {
+    return std::nullopt;
+  }
+  void put(const std::string& of_kind, const std::string&, std::string_view output) override {
+    if (of_kind == kind::kTiming) timed_ = true;
+    if (of_kind != kind::kPlan) return;
+    if (std::exchange(timed_, false)) plan_bytes_ = 0;
+    placed_ = true;
+    plan_bytes_ += kvreplay::memory_bytes(plan_from(output));
+    ++plans_;
+    peak_bytes_ = std::max(peak_bytes_, log_bytes_ + plan_bytes_);
+  }
+  void put_file(const std::string& of_kind, const std::string&,
+                const std::function<void(const std::string& path)>& write) override {
+    ASSERT_EQ(of_kind, kind::kLog);
+    write(file_);
+    if (std::exchange(placed_, false)) log_bytes_ = plan_bytes_ = 0;
+    log_bytes_ += memory_bytes(read_access_log(file_));
+    ++logs_;
+    peak_bytes_ = std::max(peak_bytes_, log_bytes_ + plan_bytes_);
+  }
+  [[nodiscard]] std::string problem() const override { return ""; }
+  [[nodiscard]] std::unique_ptr<Lock> lock(std::span<const std::string>) const override {
+    return std::make_unique<Lock>();
+  }
+
+  [[nodiscard]] std::int64_t peak_bytes() const { return peak_bytes_; }
+  [[nodiscard]] std::int64_t logs() const { return logs_; }
+  [[nodiscard]] std::int64_t plans() const { return plans_; }
+
+ private:
+  const std::string file_;
+  bool placed_ = false;  // a plan has arrived since the last log
+  bool timed_ = false;   // a timing has arrived since the last plan
+  std::int64_t log_bytes_ = 0;
+  std::int64_t plan_bytes_ = 0;
+  std::int64_t peak_bytes_ = 0;
+  std::int64_t logs_ = 0;
+  std::int64_t plans_ = 0;
+};
+
+TEST_F(SweepTest, LogsAndPlansStayWithinMemory) {
+  const Experiment experiment = sweep({"threads=1"});
+  const auto peak_bytes = [&](std::int64_t memory_bytes) {
+    MeteringStore store(folder_.file("metered.access.h5"));
+    static_cast<void>(replay(experiment, {.store = store, .memory_bytes = memory_bytes}));
+    EXPECT_GT(store.logs(), 2);
+    EXPECT_GT(store.plans(), store.logs());
+    return store.peak_bytes();
+  };
+  const std::int64_t one_by_one = peak_bytes(1);
+  const std::int64_t all_at_once = peak_bytes(std::int64_t{1} << 40);
+  // The limit applies where half of the memory holds one log with one plan per thread.
+  ASSERT_LT(2 * one_by_one, all_at_once);
+  for (const std::int64_t share : {0, 1, 2, 3}) {
+    const std::int64_t memory = 2 * one_by_one + (all_at_once - 2 * one_by_one) * share / 4;
+    EXPECT_LE(peak_bytes(memory), memory);
+  }
 }
 
 TEST_F(SweepTest, ShardsMakeUpTheWhole) {

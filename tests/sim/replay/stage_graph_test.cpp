@@ -26,8 +26,8 @@ SystemSpec quest(const std::string& name, const std::string& path = "",
   return SystemSpec::parse(path.empty() ? node : node.with(path, value), name);
 }
 
-/// One trace, model and platform, two devices; systems that differ from the first in the cache, in
-/// the budget, in the name alone.
+/// One trace, model and platform, and two devices. The systems differ from the first one in the
+/// cache, in the budget, or only in the name.
 Experiment experiment_of(const std::vector<Cell>& cells) {
   Experiment experiment;
   experiment.traces = {"a.kvtrace.h5"};
@@ -60,13 +60,13 @@ TEST(StageGraph, CellsShareWhatDoesNotDependOnWhereTheyDiffer) {
   ASSERT_EQ(graph.decisions().size(), 2U);
   ASSERT_EQ(graph.placements().size(), 3U);
   ASSERT_EQ(graph.timings().size(), 4U);
-  // Another device: all but the timing. Another cache: the decision.
+  // Another device shares all but the timing. Another cache shares the decision.
   EXPECT_EQ(graph.placement_of(1), graph.placement_of(0));
   EXPECT_NE(graph.timing_of(1), graph.timing_of(0));
   EXPECT_EQ(graph.decision_of(2), graph.decision_of(0));
   EXPECT_NE(graph.placement_of(2), graph.placement_of(0));
   EXPECT_NE(graph.decision_of(3), graph.decision_of(0));
-  // Another name: everything.
+  // Another name shares everything.
   EXPECT_EQ(graph.timing_of(4), graph.timing_of(0));
   EXPECT_THAT(graph.timings()[graph.timing_of(0)].cells, ElementsAre(0, 4));
   EXPECT_THAT(graph.decisions()[0].systems, ElementsAre("cached", "plain", "same"));
@@ -104,7 +104,7 @@ TEST(StageGraph, StepsAreThoseThatAreReplayed) {
 }
 
 TEST(StageGraph, AShardHasWhatItsCellsNeed) {
-  // In the order of the cells, decisions alternate: a shard takes those of one.
+  // In the order of the cells, decisions alternate. A shard takes the cells of one decision.
   const Experiment experiment =
       experiment_of({cell_of(0), cell_of(2), cell_of(0, 1), cell_of(2, 1)});
   const StageGraph graph = graph_of(experiment, {.index = 2, .count = 2});
@@ -120,7 +120,7 @@ TEST(StageGraph, AShardHasWhatItsCellsNeed) {
 
 // --- What is known of its outputs ---
 
-/// Has texts, and takes nothing.
+/// Finds texts, and stores nothing.
 class FilledStore final : public StageStore {
  public:
   std::map<std::pair<std::string, std::string>, std::string> outputs;

@@ -77,7 +77,7 @@ TEST_P(StageValues, MeansComeBack) {
   ASSERT_EQ(kept.size(), means.size());
   for (std::size_t i = 0; i < means.size(); ++i) {
     EXPECT_EQ(kept[i].layer, means[i].layer);
-    EXPECT_EQ(kept[i].dense, means[i].dense);
+    EXPECT_EQ(kept[i].full_attention, means[i].full_attention);
     EXPECT_EQ(kept[i].means.output_error, means[i].means.output_error);
   }
   EXPECT_EQ(system_means(kept).attention_mass, system_means(means).attention_mass);

@@ -66,7 +66,7 @@ TEST_F(Systems, HaveFiniteResults) {
       const CellValue value = column.value(cell);
       const auto* number = std::get_if<double>(&value);
       if (number == nullptr) continue;
-      // NaN stands for a ratio of nothing.
+      // NaN stands for a ratio without a denominator.
       EXPECT_TRUE(std::isnan(*number) || (std::isfinite(*number) && *number >= 0)) << column.name;
     }
     for (const double always : {cell.quality.recall, cell.quality.attention_mass,
@@ -102,7 +102,7 @@ TEST_F(Systems, ReadUnlessAllIsInMemory) {
   }
 }
 
-/// What the selection's arguments allow a row to pick; kUnlimited where they set no number.
+/// How much the selection's arguments allow a row to pick; kUnlimited where they set no number.
 std::int64_t selection_budget(const SystemSpec& system) {
   const auto& all = system.decide.selection.arguments().all();
   if (!all.contains("budget_tokens")) return kUnlimited;
@@ -114,7 +114,7 @@ TEST_F(Systems, PickNoMoreTokensThanTheirBudget) {
     SCOPED_TRACE(system.name);
     const std::int64_t budget = selection_budget(system);
     if (budget == kUnlimited) continue;
-    std::int64_t most = 0;
+    std::int64_t max = 0;
     for (const LayerLog& layer : log_of(system).layers) {
       for (const StreamLog& stream : layer.streams) {
         Groups groups;
@@ -129,17 +129,18 @@ TEST_F(Systems, PickNoMoreTokensThanTheirBudget) {
               tokens += is_last ? stream.last_tokens[at] : std::ssize(groups.members(group));
             }
             EXPECT_LE(tokens, budget);
-            most = std::max(most, tokens);
+            max = std::max(max, tokens);
           }
         }
       }
     }
-    // A threshold may leave much of it.
-    EXPECT_GT(most, system.decide.selection.name() == "threshold" ? 0 : budget / 2);
+    // A threshold may leave much of the budget unused.
+    EXPECT_GT(max, system.decide.selection.name() == "threshold" ? 0 : budget / 2);
   }
 }
 
-/// How many tokens a head may attend to once the prompt's end has evicted, its own left out.
+/// Upper limit of the tokens that a head may attend to after the eviction at the prompt's end,
+/// without its own.
 std::int64_t retention_budget(const SystemSpec& system, std::int64_t prompt_tokens) {
   const Arguments& arguments = system.decide.retention.arguments();
   const std::string& part = system.decide.retention.name();

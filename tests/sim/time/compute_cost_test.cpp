@@ -34,7 +34,7 @@ TEST(Roofline, IsTheLongerOfArithmeticAndTraffic) {
 TEST(Roofline, OfALayerByHand) {
   const ModelSpec model = tiny_model();
   const PlatformSpec platform = tiny_platform();
-  // One sequence: 2 bytes and 2 operations a weight, so both sides of the roofline are equal.
+  // One sequence: 2 bytes and 2 operations per weight, so both sides of the roofline are equal.
   const LayerLoad one{.batch = 1,
                       .score_flops = 700,
                       .score_bytes = 900,

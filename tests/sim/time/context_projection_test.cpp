@@ -11,7 +11,7 @@ namespace {
 constexpr std::int64_t kPromptTokens = 98;
 constexpr std::int64_t kStepCount = 2;  // 100 tokens in all
 
-/// Attends to `share` of all tokens, of which it reads 1,000 bytes at offset 500 a step.
+/// Attends to `share` of all tokens, of which it reads 1,000 bytes at offset 500 per step.
 IoPlan plan_that_attends(double share) {
   IoPlan plan{"test", tiny_model().kv_shape(), kPromptTokens, kStepCount, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();

@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-/// One command after the other, each for a fixed time; keeps a record of them.
+/// Serves one command after the other, each for a fixed time, and records them.
 class OneByOne final : public Device {
  public:
   OneByOne(SimTime command_ns, const Context& context)
@@ -64,7 +64,7 @@ constexpr std::int64_t kSteps = 6;
 constexpr std::int64_t kPrompt = 100;
 constexpr double kAttended = 20;
 
-/// Every step reads two extents that do not touch and, if asked to, writes one.
+/// Every step reads two extents that do not touch and, if requested, writes one.
 IoPlan plan_of(bool writes) {
   IoPlan plan{"test", tiny_model().kv_shape(), kPrompt, kSteps, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
@@ -128,7 +128,8 @@ TEST(Time, SerialWaitsForEveryRead) {
   }
 }
 
-/// The prefetch schedule written out, for a device that serves one layer's reads after the other's.
+/// The prefetch schedule written out, for a device that serves the reads of one layer after those
+/// of the other.
 SimTime prefetch_latency(SimTime reads_ns, std::size_t depth) {
   const LayerCompute layer = layer_times();
   SimTime now = 0;
@@ -194,7 +195,7 @@ TEST(Time, WritesAreBehindTheComputationUntilTheyAreTheBottleneck) {
     EXPECT_EQ(step.write_requests, 4);
     EXPECT_EQ(step.write_bytes, 4 * 512);
   }
-  // Slower than the step: a step takes what its four writes take.
+  // The writes are slower than the rest of the step, so a step takes the time of its four writes.
   const SimTime slow_ns = step_compute();
   const Timing slow = time_on(plan, slow_ns, "serial");
   EXPECT_EQ(slow.steps.front().latency_ns, step_compute());
@@ -335,8 +336,8 @@ TEST(Energy, OfATinyPlanByHand) {
   EXPECT_GT(waiting_ns, 0);
   EXPECT_DOUBLE_EQ(timing.energy.compute_nj, 5 * compute_ns + 1 * waiting_ns);
 
-  // A step reads the weights of 4 layers and of the head at 2 bytes each, 20 tokens of 128 bytes a
-  // layer, and takes in 2 x 4096 bytes a layer from flash.
+  // Per layer, a step reads 20 tokens of 128 bytes and takes in 2 x 4096 bytes from flash. It also
+  // reads the weights of 4 layers and of the head at 2 bytes each.
   const double bytes = 4 * (2 * (10240 + 6144 + 24576) + 20 * 128) + 2 * 64000 + 4 * 2 * 4096;
   EXPECT_DOUBLE_EQ(timing.energy.dram_nj,
                    0.004 * 8 * kSteps * bytes + 0.5 * (compute_ns + waiting_ns));

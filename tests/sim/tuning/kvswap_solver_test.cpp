@@ -24,7 +24,7 @@ KvSwapProblem llama() {
 
 TEST(KvSwapSolver, MemoryByHand) {
   const KvSwapProblem problem = llama();
-  // 32K tokens x 32 columns x 2 bytes = 2 MiB of keys a layer; 480 groups of 4 tokens of 4 KiB =
+  // 32K tokens x 32 columns x 2 bytes = 2 MiB of keys per layer; 480 groups of 4 tokens of 4 KiB =
   // 7.5 MiB; a rolling group of 16 KiB; all of it 32 times; and twice 400 entries of 4 KiB.
   const std::int64_t kib = 1024;
   EXPECT_EQ(kvswap_memory_bytes(problem, {32, 4, 480}, 32768),
@@ -33,7 +33,7 @@ TEST(KvSwapSolver, MemoryByHand) {
   EXPECT_EQ(kvswap_memory_bytes(problem, {4096, 1, 0}, 10), (20 + 4096) * 32 + 3200 * kib);
 }
 
-/// A small machine: what is hidden and how long it takes is drawn for each setting.
+/// A small machine, with random results for each setting: what is hidden and how long it takes.
 class Table {
  public:
   explicit Table(std::uint64_t seed) : seed_(seed) {}
@@ -69,12 +69,12 @@ std::optional<KvSwapSolution> exhaustive(const KvSwapProblem& problem, std::int6
         if (!fits || !useful) break;
         slots = c;
       }
-      const bool holds_the_least =
+      const bool holds_the_minimum =
           slots >= 0 &&
           kvswap_memory_bytes(problem,
                               {sigma, group, (problem.min_reuse_tokens() + group - 1) / group},
                               context) <= problem.budget_bytes;
-      if (!holds_the_least) continue;
+      if (!holds_the_minimum) continue;
       fitting[{sigma, group}] = {batch, context, {sigma, group, slots}, 0, {}, false};
     }
   }
@@ -142,11 +142,11 @@ TEST(KvSwapSolver, RaisingSigmaMovesMemoryToTheBuffer) {
   problem.budget_bytes = std::int64_t{311} << 20;
   const std::vector<KvSwapSetting> all = tried(problem, 16384);
   ASSERT_EQ(all.size(), 4 * 4);
-  // 16K x 128 columns at sigma 8 are 4 MiB a layer; half of it goes to 512 entries more.
+  // 16K x 128 columns at sigma 8 are 4 MiB per layer; half of it goes to 512 more entries.
   EXPECT_EQ(all[4].sigma, 8);
   EXPECT_EQ(all[8].sigma, 16);
   EXPECT_EQ(all[8].capacity_groups - all[4].capacity_groups, 16384 * 64 * 2 / 4096);
-  // A fixed delta takes so many steps instead.
+  // With a fixed delta, the buffer grows by that many tokens instead.
   problem.delta_tokens = 100;
   const std::vector<KvSwapSetting> fixed = tried(problem, 16384);
   EXPECT_EQ(fixed[0], (KvSwapSetting{4, 1, 400}));

@@ -86,7 +86,7 @@ TEST_F(KvSwapTunerTest, SolvesEveryBatchAndContextWithinTheBudget) {
   const KvSwapTuner on_one_thread(alone);
   EXPECT_EQ(on_one_thread.files(on_one_thread.solve(store_, nullptr), "").front().text, text);
 
-  // What it writes is found again.
+  // The written solutions are found again.
   std::map<std::string, std::string> files;
   for (const ResultFile& file : tuner.files(solved, "the command")) files[file.name] = file.text;
   ASSERT_EQ(files.size(), 3U);
@@ -121,7 +121,7 @@ TEST_F(KvSwapTunerTest, TableSaysWhatDoesNotFitAndWhatIsNotHidden) {
             "hidden_io  reuse  attention_mass\n"
             "1      1024     does not fit into the budget, even at the largest sigma\n"
             "2      1024     4   8      24     3.0         12.50       10.00       5.00    "
-            "0.500      0.500  0.9000  (not hidden: the fastest that was tried)\n");
+            "0.500      0.500  0.9000  (not hidden; the fastest one tried)\n");
 }
 
 TEST_F(KvSwapTunerTest, Refuses) {
@@ -135,7 +135,7 @@ TEST_F(KvSwapTunerTest, Refuses) {
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) { wanted.max_context = 100; }),
               HasSubstr("at least the 204 tokens"));
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) { wanted.system = "quest"; }),
-              HasSubstr("made as kvswap is"));
+              HasSubstr("composed like kvswap"));
   EXPECT_THAT(error_of([](KvSwapRequest& wanted) {
                 wanted.experiment.sets = {"device=[\"ufs40\", \"emmc51\"]"};
               }),

@@ -116,7 +116,7 @@ TEST_F(SearchTest, MutationsStayWithinDeclarationsAndHoldWhatIsHeld) {
     }
     accepted += space.accept(mutant) ? 1 : 0;
   }
-  // What is refused is refused by parts that want more than a range: the ranges were kept to.
+  // Whatever is refused is refused by parts that require more than a range; the ranges were kept.
   EXPECT_GT(accepted, 250);
   for (const char* key : {"grouping.tokens_per_cluster", "grouping.metric", "cache.steps"}) {
     EXPECT_TRUE(changed.contains(key)) << key;
@@ -161,7 +161,7 @@ TEST_F(SearchTest, SameSeedSameSearchAndNothingTwice) {
   SearchOptions other = options;
   other.seed = 5;
   EXPECT_NE(compositions(other), once);
-  // A longer search begins as a shorter one: whole generations are the same.
+  // A longer search begins like a shorter one: whole generations are the same.
   other = options;
   other.evaluations = 24;
   const std::vector<Composition> shorter = compositions(other);

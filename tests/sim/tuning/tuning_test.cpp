@@ -70,10 +70,11 @@ TEST(Judge, SaysWhatComesNearestWhereNothingFits) {
   Tuning tuning;
   tuning.goal.max_dram_bytes = 1 << 20;
   tuning.rows = {row("a", {0.1, 4, 3 << 20}, true, 2), row("b", {0.2, 5, 2 << 20}, false, 1)};
-  EXPECT_THAT(user_error_of([&] { judge(tuning, "auto"); }),
-              testing::AllOf(testing::HasSubstr("none of 2 compositions"),
-                             testing::HasSubstr("dram_kv_bytes at most 1.0 MiB"),
-                             testing::HasSubstr("5.00 ms a token, output error 0.2000, 2.0 MiB")));
+  EXPECT_THAT(
+      user_error_of([&] { judge(tuning, "auto"); }),
+      testing::AllOf(testing::HasSubstr("none of 2 compositions"),
+                     testing::HasSubstr("dram_kv_bytes at most 1.0 MiB"),
+                     testing::HasSubstr("5.00 ms per token, output error 0.2000, 2.0 MiB")));
 }
 
 TEST(Comparisons, AreOfEqualQualityOrLatency) {
@@ -110,7 +111,7 @@ TEST(Comparisons, ComeAsCsv) {
 TEST(Goal, SaysWhatARowReaches) {
   Goal goal;
   EXPECT_EQ(goal.text({0.01234, 12.345, 1.5 * (1 << 20)}),
-            "12.35 ms a token, output error 0.0123, 1.5 MiB");
+            "12.35 ms per token, output error 0.0123, 1.5 MiB");
   goal.quality = "attention_mass";
   EXPECT_EQ(goal.quality_text(0.25), "attention mass 0.7500");
 }

@@ -41,9 +41,9 @@ class ConvertTest : public testing::Test {
 
 /// The largest relative difference of any data set.
 double farthest(const TraceReader& a, const TraceReader& b) {
-  double most = 0;
-  for (const ValueDifference& set : diff_traces(a, b).values) most = std::max(most, set.relative);
-  return most;
+  double max = 0;
+  for (const ValueDifference& set : diff_traces(a, b).values) max = std::max(max, set.relative);
+  return max;
 }
 
 TEST_F(ConvertTest, NothingChangedIsTheSameTrace) {
@@ -76,7 +76,8 @@ TEST_F(ConvertTest, Bfloat16KeepsEightBits) {
 }
 
 TEST_F(ConvertTest, RopeTurnsPairsByPosition) {
-  // Two dimensions that turn by one radian a position: the formula by hand, either way of pairing.
+  // Two dimensions that rotate by one radian per position: the formula by hand, for both ways of
+  // pairing.
   for (const char* pairs : {"half", "interleaved"}) {
     RawTrace raw;
     raw.attributes["key_state"] = std::string("pre_rope");
@@ -132,7 +133,7 @@ TEST_F(ConvertTest, RopeByLayer) {
   EXPECT_GT(relative.at("/layer/03/key"), 0.1);
   for (const ValueDifference& set : diff_traces(TraceReader(source_), off).values) {
     if (!set.path.starts_with("/layer/03/")) continue;
-    EXPECT_EQ(set.largest, 0) << set.path;
+    EXPECT_EQ(set.max, 0) << set.path;
   }
 
   cut_trace(off, {.layers = {3}}, folder_.file("cut.kvtrace.h5"));

@@ -53,7 +53,7 @@ void expect_rows(const HalfTensor& part, const HalfTensor& whole, std::int64_t s
   }
 }
 
-/// `part` is tokens `begin` on of the source's layers `indices`.
+/// `part` holds the tokens from `begin` on and the layers `indices` of the source.
 void expect_cut(const TraceReader& part, const TraceReader& source,
                 const std::vector<std::int64_t>& indices, std::int64_t begin) {
   part.verify();

@@ -46,7 +46,7 @@ TEST_F(DiffTest, OneValue) {
   EXPECT_FALSE(found.same());
   for (const ValueDifference& set : found.values) {
     const bool changed = set.path == "/layer/03/value";
-    EXPECT_DOUBLE_EQ(set.largest, changed ? 0.5 : 0) << set.path;
+    EXPECT_DOUBLE_EQ(set.max, changed ? 0.5 : 0) << set.path;
     EXPECT_NEAR(set.relative, changed ? 0.5 / std::sqrt(squares) : 0, 1e-12) << set.path;
   }
   EXPECT_THAT(to_text(found), HasSubstr("/layer/03/value: largest difference 0.5"));

@@ -121,7 +121,7 @@ TEST_F(InspectTest, NormsAndPerplexity) {
   raw.write(path_);
   const TraceSummary summary = summarise(TraceReader(path_));
   EXPECT_NEAR(summary.layers[0].key_norm.mean, (47 * 5.0 + 10) / 48, 1e-12);
-  EXPECT_EQ(summary.layers[0].key_norm.most, 10);
+  EXPECT_EQ(summary.layers[0].key_norm.max, 10);
   EXPECT_NEAR(summary.perplexity, std::exp((16 * 1.0 + 7 * 2.0) / 23), 1e-9);
   ASSERT_TRUE(summary.decode_perplexity.has_value());
   EXPECT_NEAR(*summary.decode_perplexity, std::exp(2.0), 1e-9);

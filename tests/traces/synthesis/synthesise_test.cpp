@@ -30,7 +30,7 @@ class SynthesiseTest : public testing::Test {
     cut_trace(TraceReader(kShipped), {.window_start = 2048, .decode_tokens = 64}, source_);
   }
 
-  /// Writes it and checks every value.
+  /// Writes the trace and checks every value.
   [[nodiscard]] TraceReader make(const SynthesisOptions& options, const std::string& name) const {
     const Synthesiser synthesiser(TraceReader(source_), options);
     synthesiser.write(folder_.file(name));
@@ -57,7 +57,7 @@ TEST(VectorModelTest, NearNormalHasMeanZeroAndVarianceOne) {
   EXPECT_NEAR(squares / kDraws, 1, 0.01);
 }
 
-/// What was drawn from a model gives the model back.
+/// Fitting to data drawn from a model gives the model back.
 TEST(VectorModelTest, FitsWhatItDraws) {
   VectorModel truth;
   truth.dim = 3;
@@ -134,8 +134,8 @@ TEST_F(SynthesiseTest, SameBytesOnAnyNumberOfThreads) {
   EXPECT_NE(sha256_file(make(another, "s.synthetic.kvtrace.h5").file()), first);
 }
 
-/// The report is of the trace that is written, where that has the recording's shape; and the heads
-/// attend as the recorded ones do.
+/// The report describes the written trace, where that has the recording's shape, and its heads
+/// attend like the recorded ones.
 TEST_F(SynthesiseTest, HeadsAttendAsRecorded) {
   const Synthesiser synthesiser(TraceReader(kShipped), {.threads = 2});
   const std::string file = folder_.file("a.synthetic.kvtrace.h5");
@@ -172,7 +172,8 @@ TEST_F(SynthesiseTest, HeadsAttendAsRecorded) {
   }
 }
 
-/// RoPE at distances that the source never had would leave nothing on sinks and neighbours.
+/// At distances that the source never had, unscaled RoPE would leave no attention on sinks and
+/// neighbours.
 TEST_F(SynthesiseTest, ALongTextKeepsItsSinksAndItsNeighbourhood) {
   const std::string file = folder_.file("long.synthetic.kvtrace.h5");
   const Synthesiser synthesiser(TraceReader(kShipped),
@@ -185,7 +186,7 @@ TEST_F(SynthesiseTest, ALongTextKeepsItsSinksAndItsNeighbourhood) {
   EXPECT_GT(attention.last_64_mass, 0.3);
 }
 
-/// Drift and splits act: the same clusters without them give other keys, and no drift is reported.
+/// Drift and splits act: without them the same clusters give other keys, and no drift is reported.
 TEST_F(SynthesiseTest, ClustersMoveAndSplit) {
   SynthesisOptions still{.like_layers = {24},
                          .prompt_tokens = 2000,

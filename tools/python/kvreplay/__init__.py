@@ -13,8 +13,8 @@ more; docs/metrics.md, docs/trace-format.md and docs/access-log.md define what i
 import importlib
 import warnings
 
-# A name is imported when it is first asked for: programs that need no pandas or h5py start without,
-# also where these are not installed.
+# A name is imported when it is first used, so programs that need no pandas or h5py start without
+# them, even where they are not installed.
 _MODULES = {
     "access_logs": ("AccessLog", "BUFFERED", "EVENTS", "Stream", "access_log"),
     "calls": ("call", "program", "run", "settings_words", "sweep"),

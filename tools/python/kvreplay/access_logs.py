@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import h5py
 import numpy
@@ -14,7 +15,7 @@ from kvreplay.hdf5_files import File, PathLike, check_index, reading
 # By number, in access logs.
 EVENTS = ("created", "appended", "split", "buffered", "sealed", "evicted", "dissolved", "loaded",
           "re-encoded")
-BUFFERED = -1  # in the place of a group: in memory, outside groups
+BUFFERED = -1  # in place of a group: in memory, outside groups
 LOG = "a log of `kvreplay run --access-log`"
 
 
@@ -53,10 +54,15 @@ class Stream:
         begin, end = self.data(begins)[item:item + 2]
         return self.data(values)[begin:end]
 
-    def asked(self, step: int) -> numpy.ndarray:
-        """The groups that the step reads, ascending."""
+    def requested(self, step: int) -> numpy.ndarray:
+        """The groups that the step requests, ascending."""
         check_index(self._where, "step", step, self._steps)
         return self._part("asked", "asked_begin", step)
+
+    def asked(self, step: int) -> numpy.ndarray:
+        """The former name of requested()."""
+        warnings.warn("Stream.asked is Stream.requested", DeprecationWarning, stacklevel=2)
+        return self.requested(step)
 
     def picked(self, step: int, row: int = 0) -> numpy.ndarray:
         """The groups that a row picked, best first. A row is a query head, or all heads of the
@@ -137,7 +143,7 @@ class AccessLog(File):
             return bool(folder.attrs["dense"])
 
     def streams(self, layer: int) -> list[Stream]:
-        """One a KV head, or one for all KV heads of the layer."""
+        """One per KV head, or one for all KV heads of the layer."""
         folder = self._layer(layer, self.layers)
         with self._reading():
             return [Stream(folder[f"stream/{number}"], self)
@@ -155,7 +161,7 @@ class AccessLog(File):
 
     def selections(self, layer: int) -> pandas.DataFrame:
         """One row per step and query head of the layer: `groups` (those that its row picked, best
-        first) and `attended_tokens` (how many, its own included)."""
+        first) and `attended_tokens` (how many, including its own)."""
         rows = []
         for stream in self.streams(layer):
             picked = _ragged(stream.data("picked"), stream.data("pick_begin"))

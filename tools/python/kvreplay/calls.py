@@ -37,7 +37,7 @@ def program() -> pathlib.Path:
 
 
 def execute(words: Iterable[object], quiet: bool = False) -> tuple[str, str]:
-    """Standard output and error of a command; unless `quiet`, what it says on the way is shown at
+    """Standard output and error of a command; unless `quiet`, its progress is shown at
     once. A failure is a UserError with the last line of what it said."""
     words = [str(word) for word in words]
     said = []
@@ -67,7 +67,7 @@ def call(*arguments: object) -> str:
 
 
 def settings_words(settings: Mapping[str, object]) -> list[str]:
-    """`--set KEY=VALUE` for each: a text as it is, a list as its values, a range as an object."""
+    """`--set KEY=VALUE` per setting: texts as they are, lists as values, ranges as objects."""
     def text(value: object) -> str:
         if isinstance(value, (list, tuple)):
             return ",".join(text(item) for item in value)

@@ -12,7 +12,7 @@ from kvreplay.errors import UserError
 def exit_code(program: str, work: Callable[[], int | None],
               mistakes: tuple[type[Exception], ...] = ()) -> int:
     """Does `work()` and returns its exit code. A UserError, and any other error of `mistakes`, is
-    told in one line that begins with `program`: 2. Ctrl-C: 130."""
+    printed as one line that begins with `program`, with exit code 2. Ctrl-C gives 130."""
     try:
         return work() or 0
     except (UserError, *mistakes) as error:
@@ -23,7 +23,7 @@ def exit_code(program: str, work: Callable[[], int | None],
 
 
 class Parser(argparse.ArgumentParser):
-    """Its mistakes are UserErrors, without the usage."""
+    """An argparse parser whose errors are UserErrors, without the usage."""
 
     def error(self, message):
         message = message.removeprefix("argument ")
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(kind: type) -> Callable[[str], int | float]:
-    """The `type` of an argument, int or float: argparse's own words do not tell what is allowed."""
+    """The `type` of an argument, int or float: argparse's messages do not say what is allowed."""
     def parse(text: str) -> int | float:
         try:
             return kind(text)

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """What the user has to change, in one line: where, what was found, what is allowed."""
+    """What the user has to change, in one line: the place, what was found and what is allowed."""
 
 
 def nearest_first(name: object, allowed: Iterable[object]) -> str:
-    """The allowed names as a text; first the one that was probably meant."""
+    """The allowed names as a text, starting with the one that was probably meant."""
     names = [str(one) for one in allowed]
     near = difflib.get_close_matches(str(name), names, n=1)
     return (f"{near[0]}, or another of " if near else "") + (", ".join(names) or "none")
@@ -22,6 +22,6 @@ def unknown(where: object, kind: str, name: object, allowed: Iterable[object]) -
 
 
 def reason(error: Exception) -> str:
-    """What an error of Python or of a library says, in one line."""
+    """The message of an error of Python or of a library, in one line."""
     said = getattr(error, "strerror", None) or str(error.args[0] if error.args else error)
     return (said.strip().splitlines() or [type(error).__name__])[0]

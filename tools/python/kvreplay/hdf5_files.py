@@ -17,7 +17,7 @@ PathLike = str | os.PathLike
 
 @contextlib.contextmanager
 def reading(where: object, allowed: str):
-    """What h5py raises of a missing, cut or foreign member becomes a UserError."""
+    """Errors that h5py raises for a missing, truncated or foreign member become UserErrors."""
     try:
         yield
     except UserError:

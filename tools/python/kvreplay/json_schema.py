@@ -1,4 +1,4 @@
-"""JSON documents against a schema, whose mistakes are told in one line."""
+"""Checks JSON documents against a schema and reports a mistake in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPES = {"object": "an object", "array": "a list", "string": "a text", "number":
 
 
 def check(document: object, schema: dict, file: object) -> None:
-    """Raises UserError of what is wrong nearest to the root: the file, the JSON path, what was found
+    """Raises UserError for the mistake nearest to the root: the file, the JSON path, what was found
     and what is allowed, which is the schema's `description` where it has one."""
     errors = list(jsonschema.Draft202012Validator(schema).iter_errors(document))
     if errors:

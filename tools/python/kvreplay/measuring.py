@@ -1,4 +1,4 @@
-"""What the programs that measure check before they begin: what is asked for, where results go."""
+"""Checks of the measuring programs before they begin: what is requested, and where results go."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from kvreplay.errors import UserError
 from kvreplay.sizes import parse_size, size_text
 
 BLOCK_BYTES = 512
-LARGEST_BYTES = 64 << 20
-LARGEST_DEPTH = 1024
+MAX_BYTES = 64 << 20
+MAX_DEPTH = 1024
 
 
 def request_sizes(text: str) -> list[int]:
-    """Of --size: request sizes in bytes."""
+    """The request sizes of --size, in bytes."""
     found = []
     for word in text.split(","):
         size = parse_size(word, "--size")
-        if not 0 < size <= LARGEST_BYTES or size % BLOCK_BYTES:
+        if not 0 < size <= MAX_BYTES or size % BLOCK_BYTES:
             raise UserError(f"--size: found '{word}'; allowed: multiples of {BLOCK_BYTES} bytes up "
-                            f"to {size_text(LARGEST_BYTES)}, with commas")
+                            f"to {size_text(MAX_BYTES)}, with commas")
         found.append(size)
     return found
 
 
 def depths(text: str) -> list[int]:
-    """Of --depth: outstanding requests."""
+    """The outstanding requests of --depth."""
     for word in text.split(","):
-        if not re.fullmatch("[0-9]{1,4}", word) or not 1 <= int(word) <= LARGEST_DEPTH:
+        if not re.fullmatch("[0-9]{1,4}", word) or not 1 <= int(word) <= MAX_DEPTH:
             raise UserError(f"--depth: found {word!r}; allowed: whole numbers from 1 to "
-                            f"{LARGEST_DEPTH}, with commas")
+                            f"{MAX_DEPTH}, with commas")
     return [int(word) for word in text.split(",")]
 
 
 def joined(values: Iterable[object]) -> str:
-    """A list as the options of kvreplay take it."""
+    """A list in the form of kvreplay's options."""
     return ",".join(map(str, values))
 
 
@@ -50,7 +50,7 @@ def same_file(one: object, other: object) -> bool:
 
 
 def out_file(place: str, path: str, inputs: Iterable[object]) -> pathlib.Path:
-    """The file to write, behind links: new or a regular one, and none of `inputs`."""
+    """The file to write, with links resolved: new or a regular file, and none of `inputs`."""
     found = f"{place}: found '{path}'"
     target = pathlib.Path(os.path.realpath(path))
     for other in inputs:

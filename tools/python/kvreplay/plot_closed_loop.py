@@ -85,7 +85,7 @@ def draw(rows, title):
     if by_bits:
         panel = next(panels)
         draw_scatter(panel, by_bits, "stored_bits", kl, styles, line=True)
-        panel.set_xlabel("Stored bits an element")
+        panel.set_xlabel("Stored bits per element")
         panel.set_ylabel("KL to full attention (nats)")
     panel = next(panels)
     draw_scatter(panel, rows, "output_error", kl, styles, line=False)

@@ -17,7 +17,7 @@ from kvreplay.sizes import size_text
 
 PROBE = "the JSON of `kvreplay device probe`"
 NEEDED = ("device", "range_bytes", "bytes", "depth", "iops", "mb_s")
-CURVES = len(plot_style.COLOURS)  # more of them could not be told apart
+CURVES = len(plot_style.COLOURS)  # more could not be distinguished
 
 
 def read_model(file):
@@ -99,9 +99,9 @@ def main():
                         help="what `kvreplay device describe --csv` prints; - for standard input")
     parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
                         help="the result of a `kvreplay device probe`, drawn over the model")
-    parser.add_argument("--title", help="of the figure (default: the device's name)")
+    parser.add_argument("--title", help="title of the figure (default: the device's name)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
-                        help="the figure, .pdf or .png; both without either (default: beside CSV)")
+                        help="the figure; both without .pdf or .png (default: beside CSV)")
     arguments = parser.parse_args()
     if str(arguments.csv) == "-" and arguments.out is None:
         raise UserError("--out: found nothing; allowed with standard input: a file")

@@ -79,11 +79,11 @@ def draw_table(axes, name, rows):
                     handletextpad=0.1, columnspacing=0.8, borderpad=0)
 
 
-def value_ticks(least, most):
-    """Round numbers in and next to the range: finer ones where it is narrow."""
-    steps = (1, 2, 5) if most / least > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
+def value_ticks(minimum, maximum):
+    """Round numbers in and next to the range, finer ones where it is narrow."""
+    steps = (1, 2, 5) if maximum / minimum > 6 else (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
     ticks = [step * 10.0 ** power for power in range(-3, 9) for step in steps]
-    return [tick for tick in ticks if least / 1.25 <= tick <= most * 1.25]
+    return [tick for tick in ticks if minimum / 1.25 <= tick <= maximum * 1.25]
 
 
 def draw(tables, title):
@@ -104,9 +104,9 @@ def main():
     parser.add_argument("csv", type=pathlib.Path, metavar="CSV",
                         help="what `kvreplay device compare --csv` prints; - for standard input")
     parser.add_argument("--title", default="Measured (points) and modelled (lines)",
-                        help="of the figure")
+                        help="title of the figure")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", required=True,
-                        help="the figure, .pdf or .png; both without either")
+                        help="the figure; without .pdf or .png, both are written")
     arguments = parser.parse_args()
     tables = read_tables(arguments.csv)
     try:

@@ -59,11 +59,11 @@ def draw(results):
                              linewidth=1.2, color=style["color"], label=name)
         by_step.set_ylim(0, 1.08 * by_step.dataLim.ymax)
         by_step.set_xlabel("Step")
-        by_step.set_ylabel("Latency of the step (ms)")
+        by_step.set_ylabel("Latency per step (ms)")
         by_step.set_title(result["title"], fontsize=8, loc="left")
         if result["latencies"]["percent"]:
             of_requests.set_xscale("log")
-        of_requests.set_xlabel("Latency of a request (us)")
+        of_requests.set_xlabel("Latency per request (us)")
         of_requests.set_ylabel("Requests (%)")
         by_step.legend(loc="best")
     return figure

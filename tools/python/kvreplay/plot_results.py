@@ -25,7 +25,7 @@ QUALITIES = {
 CASE = ("trace", "model", "platform", "batch")  # what one figure holds fixed
 NUMBERS = ("tokens_per_s", "latency_ms", "compute_ms", "exposed_io_ms")
 NEEDED = (*CASE, "projection", "device", "system", "steps", *NUMBERS)
-MOST_BARS = 40  # of a panel, and numbers
+MAX_BARS = 40  # of a panel, and numbers
 
 
 def read_rows(file, quality):
@@ -61,7 +61,7 @@ def cases_of(rows):
 
 
 def plain(text):
-    """As matplotlib draws it, which takes text between dollars for a formula."""
+    """The text, escaped for matplotlib, which takes text between dollars as a formula."""
     return text.replace("$", r"\$")
 
 
@@ -90,7 +90,7 @@ def short(number):
 
 
 def draw_quality(axes, rows, styles, many, quality, limits):
-    """One mark per series; a small one, to be numbered, where there are more series than marks."""
+    """One mark per series; small numbered marks where there are more series than marks."""
     for row in rows:
         style = dict(styles[row["series"]], marker="o") if many else styles[row["series"]]
         axes.scatter(float(row["tokens_per_s"]), float(row[quality]), s=6 if many else 34, zorder=3,
@@ -135,7 +135,7 @@ def number_points(axes, rows, numbers, quality):
 
 
 def draw_latency(axes, rows, names, numbers):
-    """One bar per series, lengths in proportion to time; each device has a scale of its own."""
+    """One bar per series, with lengths in proportion to time; a scale per device."""
     for place, name in enumerate(names):
         for row in (row for row in rows if row["series"] == name):
             compute = float(row["compute_ms"])
@@ -149,7 +149,7 @@ def draw_latency(axes, rows, names, numbers):
     axes.set_xlim(0, 1.35 * max(shown, default=1))
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("Time of one token (ms)")
+    axes.set_xlabel("Time per token (ms)")
     labels = [f"{name}  {numbers[name]}" if numbers else name for name in names]
     axes.set_yticks(range(len(names)), labels)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -171,12 +171,12 @@ def title_of(case, rows, hidden):
     if marks:
         title += f"\n* {', '.join(marks)}: column marks of results.csv"
     if hidden > 0:
-        title += f"\nbars and numbers: the first {MOST_BARS} of {MOST_BARS + hidden}"
+        title += f"\nbars and numbers: the first {MAX_BARS} of {MAX_BARS + hidden}"
     return title.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
 def draw(case, rows, quality):
-    """The figure of one case: of cases_of()."""
+    """The figure of one case of cases_of()."""
     rows = with_series(rows)
     names = unique(row["series"] for row in rows)
     devices = unique(row["device"] for row in rows)
@@ -184,7 +184,7 @@ def draw(case, rows, quality):
     many = len(names) > len(plot_style.MARKERS)
     numbers = {name: place + 1 for place, name in enumerate(names)} if many else {}
     speeds = padded([float(row["tokens_per_s"]) for row in rows], 1.5, 1.5)
-    barred = names[:MOST_BARS]
+    barred = names[:MAX_BARS]
 
     width = plot_style.PANEL_INCHES * max(2, len(devices)) + 0.3
     width += 0.05 * max(0, max(map(len, barred)) - 20)  # long names of series
@@ -206,7 +206,7 @@ def draw(case, rows, quality):
     plot_style.legend_below(figure, marks)
     if many:
         figure.canvas.draw()
-        figure.set_layout_engine("none")  # places stay as they are now
+        figure.set_layout_engine("none")  # positions stay as they are now
         for column, device in enumerate(devices):
             number_points(axes[0][column], [row for row in rows if row["device"] == device
                                             and row["series"] in barred], numbers, quality)

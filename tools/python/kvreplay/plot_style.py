@@ -9,8 +9,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 from matplotlib.ticker import FixedLocator, NullLocator  # noqa: E402
 
-# Okabe and Ito, 'Color Universal Design' (2008): told apart with every common colour vision. The
-# markers tell the same series apart in black and white. Orange is kept for I/O.
+# Okabe and Ito, 'Color Universal Design' (2008): distinct with every common colour vision. The
+# markers distinguish the series in black and white. Orange is reserved for I/O.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B", "#7B5AA6")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -69,27 +69,27 @@ def made_with(rows):
     return "; ".join(texts)
 
 
-def apart(values, least_share):
+def apart(values, min_share):
     """Of sorted values those that lie at least so far apart on a logarithmic axis, in shares of its
     length; the first and the last always."""
     length = math.log(values[-1] / values[0])
     kept = [values[0]]
     for value in values[1:-1]:
-        if min(math.log(value / kept[-1]), math.log(values[-1] / value)) >= least_share * length:
+        if min(math.log(value / kept[-1]), math.log(values[-1] / value)) >= min_share * length:
             kept.append(value)
     return kept + values[-1:] if len(values) > 1 else kept
 
 
-def label_ticks(axis, values, least_share, kibibytes):
+def label_ticks(axis, values, min_share, kibibytes):
     """Ticks at those of the sorted values that lie apart(); as they are, or bytes in KiB."""
-    ticks = apart(values, least_share)
+    ticks = apart(values, min_share)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_ticklabels([f"{tick / 1024 if kibibytes else tick:g}" for tick in ticks])
 
 
 def legend_below(figure, handles):
-    """One legend for all panels, in a strip of its own under them."""
+    """One legend for all panels, in a strip below them."""
     columns = max(2, int(figure.get_figwidth()))
     lines = -(-len(handles) // columns)
     strip = (0.1 + 0.18 * lines) / figure.get_figheight()

@@ -45,9 +45,9 @@ def main():
             panel.scatter([head["recorded"][name] for head in of_layer],
                           [head["synthetic"][name] for head in of_layer], s=16, linewidths=0,
                           zorder=3, clip_on=False, **styles[layer])
-        most = 1.05 * max(max(head[side][name] for side in ("recorded", "synthetic"))
-                          for head in heads)
-        line = numpy.array((0, most))
+        top = 1.05 * max(max(head[side][name] for side in ("recorded", "synthetic"))
+                         for head in heads)
+        line = numpy.array((0, top))
         panel.fill_between(line, 0.9 * line, 1.1 * line, color="#E4E4E4", linewidth=0)
         panel.plot(line, line, color="#888888", linewidth=0.8)
         panel.set_xlim(line)

@@ -16,7 +16,7 @@ from kvreplay.plot_style import plt
 from kvreplay.progress import Progress
 from kvreplay.traces import trace as open_trace
 
-MOST_LAYERS = 6  # panels: more are drawn as this many, evenly spread
+MAX_LAYERS = 6  # panels; of more layers, this many are drawn, evenly spread
 VECTORS = ("key", "value", "query")
 MEASURED_STEPS = 24
 SAMPLED_ROWS = 4096
@@ -24,7 +24,7 @@ SHIFT_POINTS = 3000
 
 
 def drawn_layers(trace):
-    chosen = numpy.linspace(0, len(trace.layers) - 1, min(len(trace.layers), MOST_LAYERS)).round()
+    chosen = numpy.linspace(0, len(trace.layers) - 1, min(len(trace.layers), MAX_LAYERS)).round()
     return [trace.layers[int(index)] for index in chosen]
 
 
@@ -160,7 +160,7 @@ def draw_keys(trace, progress):
 def main():
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("trace", type=pathlib.Path, metavar="TRACE", help="a .kvtrace.h5 file")
-    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="where figures go")
+    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="for the figures")
     arguments = parser.parse_args()
     try:
         trace = open_trace(arguments.trace)
@@ -169,7 +169,7 @@ def main():
         raise UserError(f"{arguments.folder}: {error.strerror}; allowed: a writable "
                         "folder") from None
     figures = {"values": draw_values, "mass": draw_mass, "keys": draw_keys}
-    panels = len(VECTORS) + 1 + 1  # of a layer, in all figures
+    panels = len(VECTORS) + 1 + 1  # per layer, in all figures
     files = []
     with Progress("draw", panels * len(drawn_layers(trace))) as progress:
         for name, draw in figures.items():

@@ -42,7 +42,7 @@ def read(folder):
 
 
 def named(points):
-    """References within the limits that no other reference is at least as good as in everything."""
+    """References within the limits that no other reference equals or beats in everything."""
     references = [point for point in points if point["reference"] and point["feasible"]]
     keys = ("latency", "memory", "lost")
 
@@ -54,7 +54,7 @@ def named(points):
 
 
 def floor_of(points):
-    """Where a logarithmic axis of lost quality shows none lost: a decade below the least."""
+    """Where a logarithmic axis of lost quality shows no loss: a decade below the smallest loss."""
     return min((point["lost"] for point in points if point["lost"] > 0), default=1) / 10
 
 
@@ -75,7 +75,7 @@ KINDS = (  # what is drawn, from the back to the front
 
 
 def add_names(panel, names):
-    """Names beside points, from the first on; without those that would lie on another one."""
+    """Names beside points, in order, without those that would overlap another one."""
     taken = []
     for name, x, y in names:
         place = panel.transAxes.inverted().transform(panel.transData.transform((x, y)))
@@ -93,7 +93,7 @@ def draw(points, about, label):
     height = {id(point): max(point["lost"], floor) for point in points}
     handles = []
     for panel, key, axis_label, limit in (
-            (panels[0], "latency", "Latency of a token (ms)", about["max_latency_ms"]),
+            (panels[0], "latency", "Latency per token (ms)", about["max_latency_ms"]),
             (panels[1], "memory", "Memory of KV management (MiB)", about["max_dram_bytes"] / MIB)):
         handles = []
         for name, belongs, style in KINDS:

@@ -6,8 +6,8 @@ from tqdm import tqdm
 
 
 class Progress(tqdm):
-    """A bar with the time left, as the command's own (base/progress.hpp): on a terminal only, once
-    the work has taken two seconds, and taken off in the end. `update(amount)` advances it."""
+    """A bar with the remaining time, as in the command (base/progress.hpp): on terminals only, once
+    the work has taken two seconds, and removed at the end. `update(amount)` advances it."""
 
     monitor_interval = 0  # no thread beside the work
 
@@ -17,6 +17,6 @@ class Progress(tqdm):
                          bar_format="{desc} [{bar:30}] {percentage:3.0f}%  {remaining} left{postfix}")
 
     def begin(self, note: str) -> None:
-        """Says what comes next."""
+        """Names the next piece of work."""
         if not self.disable:
             self.set_postfix_str(note, refresh=self._time() >= self.start_t + self.delay)

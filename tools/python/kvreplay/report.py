@@ -21,8 +21,8 @@ from kvreplay.errors import UserError
 from kvreplay.progress import Progress
 
 FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
-MOST_FIGURES = 12
-MOST_SPANS = 4000  # of the picture of the timeline
+MAX_FIGURES = 12
+MAX_SPANS = 4000  # in the picture of the timeline
 
 # What the first table shows; the second one has every column.
 MAIN = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
@@ -96,7 +96,7 @@ def read_timeline(file):
 
 
 def metric_help():
-    """(name, definition) of every column, as the program has them; none where it is not known."""
+    """(name, definition) of every column, from the program; none where the program is not known."""
     program = os.environ.get("KVREPLAY_PROGRAM")
     if program is None:
         return {}
@@ -108,7 +108,7 @@ def metric_help():
 # --- Pieces of HTML ------------------------------------------------------------------------------
 
 def rounded(field):
-    """A number of a table for the eye; texts and whole numbers as they are."""
+    """A table's number for display; texts and whole numbers as they are."""
     try:
         number = float(field)
     except ValueError:
@@ -160,7 +160,7 @@ def figure_html(case, rows, quality):
     plot_style.plt.close(figure)
     caption = ", ".join(f"{name} {value}" for name, value in zip(plot_results.CASE, case))
     data = base64.b64encode(stream.getvalue()).decode()
-    return (f'<figure><img alt="quality against speed, and time of a token: {text(caption)}" '
+    return (f'<figure><img alt="quality against speed, and time per token: {text(caption)}" '
             f'src="data:image/png;base64,{data}"><figcaption class="dim">{text(caption)}'
             "</figcaption></figure>")
 
@@ -168,22 +168,22 @@ def figure_html(case, rows, quality):
 def figures_html(rows, quality, progress):
     cases = plot_results.cases_of(rows)
     parts = []
-    for case, here in cases[:MOST_FIGURES]:
+    for case, here in cases[:MAX_FIGURES]:
         progress.begin("figure of " + " ".join(case))
         parts.append(figure_html(case, here, quality))
         progress.update()
-    if len(cases) > MOST_FIGURES:
-        parts.append(f'<p class="dim">The first {MOST_FIGURES} of {len(cases)} cases; '
+    if len(cases) > MAX_FIGURES:
+        parts.append(f'<p class="dim">The first {MAX_FIGURES} of {len(cases)} cases; '
                      "tools/plot draws all.</p>")
     return "\n".join(parts)
 
 
 def picture(name, spans):
-    """The first step of a process as bars; where it computes nothing, its ground shows."""
+    """The first step of a process as bars; where it computes nothing, the background shows."""
     width, left, height = 1000, 70, 16
     steps = [begin + duration for _, begin, duration, what, _ in spans if what.startswith("step ")]
     end = min(steps, default=0) or 1
-    spans = [span for span in spans if span[1] < end][:MOST_SPANS]
+    spans = [span for span in spans if span[1] < end][:MAX_SPANS]
     threads = sorted({span[0] for span in spans})
     scale = (width - left) / end
     parts = []
@@ -213,14 +213,14 @@ def picture(name, spans):
 
 def timeline_html(timeline, run):
     if timeline is None:
-        return (f"<p>This run was made without one. <code>kvreplay run EXPERIMENT --out DIR "
-                f"--timeline DIR/timeline.json</code> writes it; a report of DIR then has it.</p>")
+        return (f"<p>This run has no timeline. <code>kvreplay run EXPERIMENT --out DIR "
+                f"--timeline DIR/timeline.json</code> writes one, which a report shows.</p>")
     document, processes = timeline
     content = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 9, mtime=0)
     link = download(content, "application/gzip", f"{run}-timeline.json.gz")
-    parts = [f"<p>{link}: save it, then open it at ui.perfetto.dev with <em>Open trace file</em>, "
-             f"or with chrome://tracing. It has {len(processes)} cells, a process each. The picture is "
-             "of the first step.</p>"]
+    parts = [f"<p>Save {link}, then open it at ui.perfetto.dev with <em>Open trace file</em>, "
+             f"or with chrome://tracing. It has {len(processes)} cells, one process per cell. The "
+             "picture shows the first step.</p>"]
     parts += [picture(*process) for process in processes[:1]]
     if len(processes) > 1:
         more = "\n".join(picture(*process) for process in processes[1:])
@@ -263,7 +263,7 @@ def page(folder, rows, layers, manifest, timeline, quality, progress):
     definitions = metric_help()
     swept = plot_results.swept_columns(rows)
     main = [name for name in rows[0] if name in MAIN or name in swept]
-    # Names that are the same everywhere are said once.
+    # Names that are the same everywhere are shown once.
     constant = [name for name in main if name in (*plot_results.CASE, "synthetic", "device")
                 and len({row[name] for row in rows}) == 1 and len(rows) > 1]
     main = [name for name in main if name not in constant]
@@ -317,7 +317,7 @@ def page(folder, rows, layers, manifest, timeline, quality, progress):
 # --- The command ---------------------------------------------------------------------------------
 
 def check_out(file):
-    """Before the work; it replaces a regular file alone."""
+    """Checked before the work. Only a regular file is replaced."""
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise UserError(f"{file}: is no regular file; allowed: a new file, or one to replace")
     if not file.parent.is_dir():
@@ -366,7 +366,7 @@ def main():
     timeline = read_timeline(file) if arguments.timeline or file.exists() else None
     out = arguments.out or folder / "report.html"
     check_out(out)
-    with Progress("report", min(MOST_FIGURES, len(plot_results.cases_of(rows)))) as progress:
+    with Progress("report", min(MAX_FIGURES, len(plot_results.cases_of(rows)))) as progress:
         content = page(folder.resolve(), rows, layers, manifest, timeline, arguments.quality,
                        progress)
     write_whole(out, content)

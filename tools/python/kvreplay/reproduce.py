@@ -1,6 +1,6 @@
-"""Runs the experiments of configs/papers and sets what they give beside what the papers report.
+"""Runs the experiments of configs/papers and compares what they give with what the papers report.
 
-Writes OUT/claims.csv and OUT/claims.md, a figure for each table or figure of the paper, and the
+Writes OUT/claims.csv and OUT/claims.md, one figure per table or figure of the paper, and the
 results of every run in OUT/runs. docs/papers.md describes the paper files and the verdicts.
 """
 
@@ -29,7 +29,7 @@ def write_csv(file, rows):
 
 def markdown(papers, rows, traces):
     lines = ["# Claims of five papers, as produced", "",
-             "`kvreplay reproduce` writes this page; [papers.md](papers.md) says how to read it. Traces: "
+             "`kvreplay reproduce` writes this page; [papers.md](../papers.md) says how to read it. Traces: "
              + ", ".join(pathlib.Path(trace).name for trace in traces) + ".", ""]
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     lines += ["| " + " | ".join(VERDICTS) + " |", "|" + "---|" * len(VERDICTS),
@@ -77,16 +77,16 @@ def parse_arguments():
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
                         help="new folder (default: results/PAPER, numbered when taken)")
     parser.add_argument("--trace", action="append", default=[], metavar="ROLE=FILE",
-                        help=f"a recording to use in the shipped one's place; ROLE: {', '.join(ROLES)};"
+                        help=f"a recording instead of the shipped one; ROLE: {', '.join(ROLES)};"
                              " FILE none leaves it out; may be given again")
     parser.add_argument("--steps", type=int, metavar="N",
                         help="replay only the first N decode steps (default: all)")
     parser.add_argument("--figure", metavar="NAME",
                         help="only this figure of the paper, such as recall, and the runs it needs")
     parser.add_argument("--figures-only", action="store_true",
-                        help="judge and draw what the runs in --out DIR gave, without running them")
+                        help="judge and draw the results in --out DIR, without running anything")
     parser.add_argument("--configs", type=pathlib.Path, default=TOP / "configs", metavar="DIR",
-                        help="where papers, experiments and systems are (default: the source tree's)")
+                        help="folder of papers, experiments, systems (default: the source tree's)")
     return parser.parse_args()
 
 

@@ -45,7 +45,7 @@ def draw_lines(axes, points, styles, log_y):
 
 
 def draw_bars(axes, points, log_x):
-    """A pair of bars a number, with its value, and the range over the traces where there are
+    """One pair of bars per number, with its value, and the range over the traces where there are
     several. Dots on a logarithmic axis, which has no zero for a bar to begin at."""
     axes.set_xscale("log" if log_x else "linear")
     shown = []

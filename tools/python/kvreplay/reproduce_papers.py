@@ -33,7 +33,7 @@ def one_of(value, allowed, where):
 
 
 def check_claim(claim, paper, where):
-    """What no schema can: the claim against the rest of its paper."""
+    """Checks what no schema can: the claim against the rest of its paper."""
     for run in as_list(claim.get("run", [])):
         one_of(run, paper["runs"], f"{where}/run")
     if "figure" in claim:
@@ -61,7 +61,7 @@ def load_paper(file):
 
 
 def only_figure(paper, name, file):
-    """The paper with one figure: its claims, what else is said of the same runs, and those runs."""
+    """The paper with one figure: its claims, other claims about the same runs, and those runs."""
     figures = paper.get("figures", {})
     one_of(name, figures, f"{file}: --figure")
     drawn = {run for claim in paper["claims"] if claim.get("figure") == name

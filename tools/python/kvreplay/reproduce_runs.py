@@ -70,7 +70,7 @@ class Program:
         return rows
 
     def add_statistics(self, rows, traces, out):
-        """Adds the columns of `kvreplay statistics`; the logs are large and go."""
+        """Adds the columns of `kvreplay statistics`; the logs are large and are removed."""
         for trace in traces:
             name = pathlib.Path(trace).name.removesuffix(".kvtrace.h5")
             logs = sorted(out.glob(f"{name}.*.access.h5"))
@@ -84,7 +84,7 @@ class Program:
                 log.unlink()
 
     def evaluate(self, spec, out):
-        """Rows of the closed loop on the shipped story's tokens, with matrices of the dialogue's;
+        """Rows of the closed loop on the shipped story's tokens, with matrices of the dialogue;
         None without the weights. The budget is the row's variant."""
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         if not (cache / f"kvreplay/models/{CLOSED_LOOP_MODEL}.kvmodel").exists():

@@ -85,7 +85,7 @@ def simulated(claim, tables, selector, x=None):
 
 
 def spread(claim, values):
-    """The pick, and its lowest and highest over the traces."""
+    """The picked value, and its minimum and maximum over the traces."""
     pick = PICKS[claim.get("pick", "mean")]
     traces = list(dict.fromkeys(trace for trace, _ in values))
     by_trace = [pick([value for trace, value in values if trace == name]) for name in traces]
@@ -137,7 +137,7 @@ def differ(one, two, share):
 
 
 def same_order(one, two):
-    """Whether ours stand to each other as the paper's do; None where those are not distinct."""
+    """Whether our values are ordered as the paper's are; None where those are not distinct."""
     if not differ(one.reported, two.reported, DISTINCT):
         return None
     return (differ(one.value, two.value, NOTICED)
@@ -159,8 +159,8 @@ def keeps_direction(point, points):
 
 
 def is_near(point):
-    """Within the tolerance of what is reported. A gain or loss is judged by its distance from 1: 1.0
-    is no fair copy of 1.2."""
+    """Whether ours is within the tolerance of the reported value. A gain or loss is judged by its
+    distance from 1: 1.0 is no fair copy of 1.2."""
     base = 1 if point.claim.get("direction") == "side" else 0
     tolerance = point.claim.get("tolerance", TOLERANCE)
     return abs(point.value - point.reported) <= tolerance * abs(point.reported - base)
@@ -214,7 +214,7 @@ def row_of(paper, claim, case, **values):
 
 
 def summary_rows(paper, claim, points):
-    """Of a table of systems: the order of each column, and the mean absolute error."""
+    """For a table of systems: the order of each column, and the mean absolute error."""
     rows = []
     for x in claim["xs"]:
         column = [point for point in points if point.x == x]

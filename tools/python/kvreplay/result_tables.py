@@ -18,7 +18,7 @@ PathLike = str | os.PathLike
 def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:
     file = pathlib.Path(folder) / name
     try:
-        # Only an empty field is none: "none" and "null" are names like any other.
+        # Only an empty field means no value: "none" and "null" are names like any other.
         frame = pandas.read_csv(file, keep_default_na=False, na_values=[""],
                                 float_precision="round_trip")
     except (OSError, ValueError) as error:
@@ -46,8 +46,8 @@ def closed_loop(folder: PathLike) -> pandas.DataFrame:
 
 
 def front(folder: PathLike) -> pandas.DataFrame:
-    """front.csv of a `kvreplay tune`: one row a composition that meets the limits and that no other
-    beats, with the columns of results(); by role the part it has (`grouping` ... `pipeline`), and
+    """front.csv of a `kvreplay tune`: one row per composition that meets the limits and that no
+    other beats, with the columns of results(), its part by role (`grouping` ... `pipeline`), and
     `composition`, the JSON of its system."""
     return _table(folder, "front.csv", "`kvreplay tune`")
 

@@ -38,7 +38,7 @@ def parse_size(text: str, where: str) -> int:
 
 
 def size_text(size: int) -> str:
-    """In the largest unit of 1024 that divides it, for parse_size() too: "4 KiB", "1000 B"."""
+    """In the largest power of 1024 that divides it, for parse_size() too: "4 KiB", "1000 B"."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size >= UNITS[unit] and size % UNITS[unit] == 0:
             return f"{size // UNITS[unit]} {unit}"

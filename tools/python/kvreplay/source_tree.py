@@ -1,4 +1,4 @@
-"""The source tree that this package lies in, and what was built of it."""
+"""The source tree that holds this package, and what was built from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 
 
 def find_built(name: str, folder: str | os.PathLike | None, allowed: str) -> pathlib.Path:
-    """The built file `name`: of the build folder `folder`, else of build/release or build/dev."""
+    """The built file `name`, from the folder `folder` or else from build/release or build/dev."""
     folders = [pathlib.Path(folder)] if folder else [TOP / "build/release", TOP / "build/dev"]
     for built in folders:
         if (built / name).exists():

@@ -17,7 +17,7 @@ class Vectors:
     def __init__(self, data: h5py.Dataset, brain_float: bool) -> None:
         self._data, self._brain_float = data, brain_float
         self.shape: tuple[int, int, int] = data.shape
-        #: The position in the text of index 0: above 0 for queries, of which the latest are kept.
+        #: Position of index 0 in the text: above 0 for queries, of which only the latest are kept.
         self.first_position = int(data.attrs.get("query_start", 0))
 
     def __getitem__(self, where) -> numpy.ndarray:
@@ -81,20 +81,20 @@ class Trace(File):
         return self.vectors(layer, "value")
 
     def queries(self, layer: int) -> Vectors:
-        """[query_heads, tokens - first_position, head_dim]: of the prompt's end and every step."""
+        """[query_heads, tokens - first_position, head_dim]: the prompt's end and every step."""
         return self.vectors(layer, "query")
 
     def queries_ahead(self, layer: int) -> Vectors:
-        """As queries(), as predicted a layer before; not every trace has them."""
+        """Like queries(), but predicted one layer earlier; not every trace has them."""
         return self.vectors(layer, "query_ahead")
 
     def window(self, layer: int) -> int:
-        """Of how many latest positions, its own included, a token sees: 0 = all."""
+        """How many of the latest positions, including its own, a token sees; 0 = all."""
         self._layer(layer, self.layers)
         windows = numpy.atleast_1d(self.attributes["sliding_window"])
         if len(windows) != len(self.layers):
             raise UserError(f"{self.path}: sliding_window has {len(windows)} values; allowed: "
-                            f"{len(self.layers)}, one a recorded layer")
+                            f"{len(self.layers)}, one per recorded layer")
         return int(windows[self.layers.index(layer)])
 
     def kv_head(self, query_head: int) -> int:
@@ -103,8 +103,8 @@ class Trace(File):
         return query_head // (self.query_heads // self.kv_heads)
 
     def positions(self) -> pandas.DataFrame:
-        """By position: token `id`; `entropy` (nats) and `top_probability` of the distribution over
-        the next token, natural `log_probability` of the one that came; whether it was `decoded`."""
+        """By position: the token's `id`; `entropy` (nats) and `top_probability` of the distribution
+        over the next token, natural `log_probability` of the actual one; whether `decoded`."""
         names = ("id", "entropy", "top_probability", "log_probability")
         with self._reading():
             frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})

@@ -282,11 +282,11 @@ double controller_loss(std::span<const double> parameters,
   Matrix by_logit(logits.rows(), kClasses);
   for (std::int64_t i = 0; i < logits.rows(); ++i) {
     const int label = samples[static_cast<std::size_t>(i)].label;
-    const double largest = logits.row(i).maxCoeff();
+    const double max_logit = logits.row(i).maxCoeff();
     std::array<double, kClasses> p{};
     double sum = 0;
     for (int c = 0; c < kClasses; ++c) {
-      p[static_cast<std::size_t>(c)] = kernels::exp(logits(i, c) - largest);
+      p[static_cast<std::size_t>(c)] = kernels::exp(logits(i, c) - max_logit);
       sum += p[static_cast<std::size_t>(c)];
     }
     // Cost and quality are both linear in the probabilities.
@@ -297,7 +297,7 @@ double controller_loss(std::span<const double> parameters,
       weight[c] = loss.beta * loss.cost[c] - loss.gamma * loss.quality[c];
       expected += p[c] * weight[c];
     }
-    const double cross_entropy = kernels::ln(sum) - (logits(i, label) - largest);
+    const double cross_entropy = kernels::ln(sum) - (logits(i, label) - max_logit);
     total += loss.alpha * cross_entropy + expected + loss.gamma;
     for (int c = 0; c < kClasses; ++c) {
       const auto at = static_cast<std::size_t>(c);

@@ -41,8 +41,8 @@ class TokenFeatureSource {
 ///   token and U of them distinct;
 /// - attention variance: of the token's own row of attention in the last recorded layer, times the
 ///   row's length n, mean over query heads. Ours: the paper takes the variance of the whole matrix,
-///   one number a prefix; without n it would fall with the prefix's length, and a controller would
-///   not serve another one. Prompt tokens before the first recorded query get the mean of the
+///   one number per prefix; without n it would fall with the prefix's length, and a controller
+///   would not serve another one. Prompt tokens before the first recorded query get the mean of the
 ///   prompt's recorded rows;
 /// - confidence: the largest next-token probability, as recorded. Ours: the paper gives no formula.
 class TraceTokenFeatures final : public TokenFeatureSource {

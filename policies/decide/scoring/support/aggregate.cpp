@@ -98,12 +98,12 @@ std::int64_t Aggregate::combine_heads() {
       kernels::softmax(values.data(), columns_, softmax_scale_);
     }
   }
-  const bool largest = rule_ == HeadRule::kMax || rule_ == HeadRule::kMaxSoftmax;
+  const bool takes_max = rule_ == HeadRule::kMax || rule_ == HeadRule::kMaxSoftmax;
   const std::span<float> joined = row(0);
   for (std::int64_t head = 1; head < query_heads_; ++head) {
     const std::span<const float> values = row(head);
     for (std::size_t c = 0; c < joined.size(); ++c) {
-      joined[c] = largest ? std::max(joined[c], values[c]) : joined[c] + values[c];
+      joined[c] = takes_max ? std::max(joined[c], values[c]) : joined[c] + values[c];
     }
   }
   if (rule_ == HeadRule::kMean) {

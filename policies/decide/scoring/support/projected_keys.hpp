@@ -15,7 +15,7 @@ class ProjectedKeys : public Scoring {
  public:
   ProjectedKeys(HeadRule rule, const StreamShape& shape);
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups, const Entries& entries) final;
   [[nodiscard]] ScoreCost cost() const final { return cost_; }
 

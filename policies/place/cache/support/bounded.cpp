@@ -6,15 +6,15 @@
 namespace kvreplay {
 
 std::vector<Parameter> capacity_and(std::vector<Parameter> others) {
-  constexpr double kMost = 1e15;
+  constexpr double kMax = 1e15;
   std::vector<Parameter> parameters{
-      integer_parameter("capacity_groups", "groups", 0, {0, kMost},
-                        "groups held of one layer, all its streams together; 0 = see bytes"),
-      integer_parameter("capacity_bytes", "bytes", 0, {0, kMost},
-                        "bytes held of one layer, all its streams together; 0 = see groups"),
+      integer_parameter("capacity_groups", "groups", 0, {0, kMax},
+                        "groups held per layer, over all its streams; 0 = by capacity_bytes"),
+      integer_parameter("capacity_bytes", "bytes", 0, {0, kMax},
+                        "bytes held per layer, over all its streams; 0 = by capacity_groups"),
       flag_parameter("paged_by_layer", false,
-                     "DRAM holds one layer's groups at a time (DynaKV's virtual cache): they are "
-                     "read again for each step, with a pipeline that does so"),
+                     "DRAM holds one layer's groups at a time (DynaKV's virtual cache), which are "
+                     "read again at each step; needs a pipeline that does so"),
   };
   parameters.insert(parameters.end(), std::make_move_iterator(others.begin()),
                     std::make_move_iterator(others.end()));
@@ -44,7 +44,7 @@ bool BoundedCache::access(const Access& access, std::span<const Token> /*members
   return false;
 }
 
-void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
+void BoundedCache::notify_resize(GroupKey key, std::int64_t bytes) {
   if (!contains(key)) return;
   used_weight_ += capacity_.weight(bytes) - weight_of(key);
   used_bytes_ += bytes - bytes_.get(key);
@@ -53,7 +53,7 @@ void BoundedCache::resized(GroupKey key, std::int64_t bytes) {
   while (used_weight_ > capacity_.limit) evict();
 }
 
-void BoundedCache::split_off(GroupKey key, GroupKey from, std::int64_t bytes) {
+void BoundedCache::notify_split(GroupKey key, GroupKey from, std::int64_t bytes) {
   if (contains(from)) consider(key, bytes, false);
 }
 

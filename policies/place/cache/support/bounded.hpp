@@ -11,7 +11,7 @@ namespace kvreplay {
 /// capacity_groups, capacity_bytes and paged_by_layer, followed by a policy's own parameters.
 [[nodiscard]] std::vector<Parameter> capacity_and(std::vector<Parameter> others = {});
 
-/// A limit on groups or on bytes: exactly one of the two is given. Policies reckon in weights: 1 a
+/// A limit on groups or on bytes; exactly one of the two is given. Policies count in weights: 1 per
 /// group, or its bytes.
 struct Capacity {
   std::int64_t limit = 0;
@@ -25,13 +25,14 @@ struct Capacity {
   }
 };
 
-/// What the caches of limited capacity have in common: they read on a miss, make room until the
-/// newcomer fits, and keep it, unless it is larger than the whole. A policy says in which order.
+/// What the caches of limited capacity have in common: they read on a miss, evict until the
+/// newcomer fits, and keep it unless it is larger than the whole capacity. A policy decides the
+/// order of eviction.
 class BoundedCache : public Cache {
  public:
   [[nodiscard]] bool access(const Access& access, std::span<const Token> members) final;
-  void resized(GroupKey key, std::int64_t bytes) final;
-  void split_off(GroupKey key, GroupKey from, std::int64_t bytes) final;
+  void notify_resize(GroupKey key, std::int64_t bytes) final;
+  void notify_split(GroupKey key, GroupKey from, std::int64_t bytes) final;
   void erase(GroupKey key) final;
   [[nodiscard]] bool contains(GroupKey key) const final { return bytes_.get(key) != kNotHeld; }
   [[nodiscard]] std::int64_t used_bytes() const final { return used_bytes_; }
@@ -49,13 +50,13 @@ class BoundedCache : public Cache {
     return capacity_.weight(bytes_.get(key));
   }
   [[nodiscard]] std::int64_t bytes_of(GroupKey key) const { return bytes_.get(key); }
-  /// The policy has dropped a held group.
+  /// For the policy to call: it has dropped a held group.
   void release(GroupKey key);
 
   /// A held group is requested.
   virtual void on_hit(GroupKey key) = 0;
-  /// A group that is not held is requested; or, where `requested` is false, was split off one that
-  /// is. Nothing has been evicted for it yet, and it may turn out too large to be kept.
+  /// A group that is not held is requested or, where `requested` is false, was split off a held
+  /// one. Nothing has been evicted for it yet, and it may turn out to be too large to keep.
   virtual void on_newcomer(GroupKey /*key*/, std::int64_t /*weight*/, bool /*requested*/) {}
   /// Whether the newcomer is worth an eviction; otherwise it is not kept.
   [[nodiscard]] virtual bool prefers_newcomer() const { return true; }
@@ -63,7 +64,7 @@ class BoundedCache : public Cache {
   virtual void insert(GroupKey key, std::int64_t weight) = 0;
   /// Drops one of the held groups (calls release).
   virtual void evict() = 0;
-  /// A held group has gone, by no decision of the policy.
+  /// A held group has gone without a decision of the policy.
   virtual void remove(GroupKey key) = 0;
   /// A held group has changed; its weight may be the same as before.
   virtual void on_change(GroupKey /*key*/, std::int64_t /*weight*/) {}
@@ -80,7 +81,7 @@ class BoundedCache : public Cache {
   std::int64_t used_weight_ = 0;
 };
 
-/// How a policy's class becomes a part.
+/// Registers a policy's class as a part.
 template <typename Policy>
 [[nodiscard]] std::unique_ptr<Cache> make_cache(const Arguments& arguments,
                                                 const Cache::Context& context) {

@@ -8,8 +8,8 @@
 
 namespace kvreplay {
 
-/// A value for each group of each stream. Groups are numbered densely, so this is a plain array a
-/// stream, which grows as groups appear.
+/// A value for each group of each stream. Groups are numbered densely, so this is one plain array
+/// per stream, which grows as groups appear.
 template <typename T>
 class KeyMap {
  public:

@@ -9,7 +9,7 @@
 namespace kvreplay {
 
 /// The capacity that bounds the hit rate of `cache`: its own or, where it has no limit of its own,
-/// the `held_bytes` > 0 that it held at most. One of the two is 0: the other counts.
+/// `held_bytes` > 0, its peak. One of the two members is 0, and the other counts.
 struct OracleCapacity {
   std::int64_t groups = 0;
   std::int64_t bytes = 0;
@@ -18,7 +18,7 @@ struct OracleCapacity {
 [[nodiscard]] OracleCapacity oracle_capacity(const PartConfig<Cache>& cache,
                                              std::int64_t held_bytes);
 
-/// belady with that capacity.
+/// The part belady with that capacity.
 [[nodiscard]] std::unique_ptr<Cache> oracle_with(const OracleCapacity& capacity,
                                                  const Cache::Context& context);
 

@@ -8,7 +8,7 @@
 
 namespace kvreplay {
 
-/// Doubly linked queues of groups; a group is in one of them or in none. Nodes are recycled, so
+/// Doubly linked queues of groups. A group is in at most one of them. Nodes are recycled, so
 /// nothing is allocated once the queues have reached their largest size.
 class GroupQueues {
  public:
@@ -18,7 +18,7 @@ class GroupQueues {
   struct Node {
     GroupKey key;
     std::int64_t weight = 0;
-    std::int64_t mark = 0;  ///< for the policy: visits, a reference bit, a step; 0 at the start
+    std::int64_t mark = 0;  ///< for the policy: visits, a reference bit or a step; starts at 0
     int queue = 0;
     Index to_front = kNone;
     Index to_back = kNone;
@@ -36,7 +36,7 @@ class GroupQueues {
   [[nodiscard]] bool empty(int queue) const { return end(queue).back == kNone; }
   /// The neighbour towards the front, or kNone.
   [[nodiscard]] Index ahead(Index index) const { return node(index).to_front; }
-  /// Sum over a queue.
+  /// Sum of the weights in a queue.
   [[nodiscard]] std::int64_t weight(int queue) const { return end(queue).weight; }
 
   Index push_front(int queue, GroupKey key, std::int64_t weight) {
@@ -53,7 +53,7 @@ class GroupQueues {
     link(index);
     return index;
   }
-  /// To the front of a queue, its own or another.
+  /// Moves a node to the front of a queue, its own or another.
   void move_front(int queue, Index index) {
     unlink(index);
     node(index).queue = queue;
@@ -70,7 +70,7 @@ class GroupQueues {
     node(index).to_back = free_;
     free_ = index;
   }
-  /// Erases the last of a queue that is not empty.
+  /// Erases the last node of a queue, which must not be empty.
   GroupKey pop_back(int queue) {
     const Index index = back(queue);
     const GroupKey key = node(index).key;
@@ -111,12 +111,12 @@ class GroupQueues {
   Index free_ = kNone;  // chained by to_back
 };
 
-/// Names of groups that left a cache: the latest whose weights fit a limit together.
+/// Names of groups that left a cache: the latest ones whose weights together fit a limit.
 class GhostQueue {
  public:
   GhostQueue(std::int64_t streams, std::int64_t limit) : limit_(limit), queue_(streams, 1) {}
 
-  /// Whether the group is in it, where it then is no longer.
+  /// Removes the group. Returns whether it was there.
   bool take(GroupKey key) {
     const GroupQueues::Index index = queue_.find(key);
     if (index == GroupQueues::kNone) return false;

@@ -10,8 +10,8 @@
 
 namespace kvreplay {
 
-/// Groups by rank: a binary heap with the lowest rank on top, in which a group's rank may change.
-/// Equal ranks are taken in ascending order of key.
+/// Groups by rank: a binary heap with the lowest rank on top. A group's rank may change. Equal
+/// ranks are taken in ascending order of key.
 template <typename Rank, typename Less = std::less<Rank>>
 class GroupRanking {
  public:
@@ -42,7 +42,7 @@ class GroupRanking {
     heap_[hole] = std::move(last);
     settle(hole);
   }
-  /// Erases the lowest of a ranking that is not empty.
+  /// Erases the lowest group of a ranking, which must not be empty.
   GroupKey pop() {
     const GroupKey key = lowest();
     erase(key);

@@ -8,8 +8,8 @@
 
 namespace kvreplay {
 
-/// The groups that each of the prompt's last queries would select: query i those of
-/// requested[begin[i], begin[i + 1]). Without queries both are empty or `begin` is [0].
+/// The groups that each of the prompt's last queries would select. Query i selects
+/// requested[begin[i], begin[i + 1]). Without queries, both are empty or `begin` is [0].
 struct WindowSelections {
   std::span<const std::int64_t> begin{};
   std::span<const GroupId> requested{};
@@ -17,16 +17,16 @@ struct WindowSelections {
 
 struct GroupPair {
   GroupId left = kNoGroup;
-  GroupId right = kNoGroup;  ///< kNoGroup: one of an odd number is left alone
+  GroupId right = kNoGroup;  ///< kNoGroup where one of an odd number is left alone
 };
 
 /// Orders `groups` (ascending) by co-retrieval: f(i, j) is the number of queries that select both i
-/// and j (DynaKV 4). The pair with the largest f comes first, then the pair with the largest f of
-/// the groups that are left, and so on; ties go to the lower groups; those that share no query are
-/// paired in ascending order. Then the pairs are chained: after a pair comes the one, not yet in
-/// the chain, that has the group of the largest f with the chain's last group, and that group
-/// stands on its left; where none has f > 0, the best pair that is left. (the greedy rules are
-/// ours)
+/// and j (DynaKV 4). First the groups are paired greedily: the pair with the largest f, then the
+/// pair with the largest f among the remaining groups, and so on. Ties go to the lower groups, and
+/// groups that share no query are paired in ascending order. Then the pairs are chained. The next
+/// pair in the chain is the one that has the group with the largest f to the chain's last group,
+/// and that group becomes its left one. Where no f is above 0, the next pair is the best remaining
+/// one. The greedy rules are ours.
 [[nodiscard]] std::vector<GroupPair> chain_of_pairs(const WindowSelections& window,
                                                     std::span<const GroupId> groups);
 

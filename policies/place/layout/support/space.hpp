@@ -7,8 +7,8 @@
 
 namespace kvreplay {
 
-/// Free and taken ranges of a region that grows at its end. First fit, lowest offset first;
-/// neighbouring free ranges merge.
+/// Free and taken ranges of a region that grows at its end. Space is taken first fit, from the
+/// lowest offset up. Neighbouring free ranges merge.
 class Space {
  public:
   [[nodiscard]] Extent take(std::uint64_t bytes);

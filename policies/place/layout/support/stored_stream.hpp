@@ -8,10 +8,10 @@
 
 namespace kvreplay {
 
-/// What a stream stores: which token is in which group, and how many bytes each entry takes.
+/// What a stream stores: the group of each token, and the bytes of each entry.
 class StoredStream final : public EventSink {
  public:
-  /// `format_bytes`: of one entry of the stream, by format number.
+  /// `format_bytes`: bytes of one entry of the stream, by format number.
   explicit StoredStream(std::vector<std::int64_t> format_bytes);
 
   void on_event(const GroupEvent& event) override;
@@ -24,14 +24,14 @@ class StoredStream final : public EventSink {
   [[nodiscard]] std::int64_t group_bytes(GroupId group) const {
     return group_bytes_[static_cast<std::size_t>(group)];
   }
-  /// Of all entries in groups.
+  /// Bytes of all entries in groups.
   [[nodiscard]] std::int64_t grouped_bytes() const { return grouped_bytes_; }
-  /// Of the entries of tokens [0, `tokens`), the evicted ones included. No token beyond has another
-  /// format than 0.
+  /// Bytes of the entries of tokens [0, `tokens`), including evicted ones. All tokens beyond must
+  /// be in format 0.
   [[nodiscard]] std::int64_t all_bytes(std::int64_t tokens) const {
     return tokens * format_bytes_[0] + reencoded_bytes_;
   }
-  /// Of the entries of tokens [0, `tokens`) that are neither in a group nor evicted.
+  /// Bytes of the entries of tokens [0, `tokens`) that are neither in a group nor evicted.
   [[nodiscard]] std::int64_t buffered_bytes(std::int64_t tokens) const {
     return all_bytes(tokens) - grouped_bytes_ - evicted_bytes_;
   }

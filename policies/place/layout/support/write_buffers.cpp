@@ -5,13 +5,14 @@
 namespace kvreplay {
 
 std::vector<Parameter> WriteBuffers::parameters() {
-  return {integer_parameter("page_bytes", "bytes", 0, {0, 1 << 24},
-                            "new entries are written by whole pages of so many bytes; 0 = as they "
-                            "lie, at once"),
-          integer_parameter("hot_groups", "groups", 0, {0, 1e6},
-                            "groups, the most recently updated ones, whose new entries wait in "
-                            "memory for a page to fill; the others' pages are read, changed and "
-                            "written at once")};
+  return {
+      integer_parameter("page_bytes", "bytes", 0, {0, 1 << 24},
+                        "new entries are written in whole pages of this size; 0 = as they "
+                        "lie, at once"),
+      integer_parameter("hot_groups", "groups", 0, {0, 1e6},
+                        "how many of the most recently updated groups keep new entries in "
+                        "memory until a page is full; pages of other groups are read, changed and "
+                        "written at once")};
 }
 
 WriteBuffers::WriteBuffers(const Arguments& arguments)

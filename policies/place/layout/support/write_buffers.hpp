@@ -11,26 +11,26 @@
 
 namespace kvreplay {
 
-/// New entries of the groups that were updated most recently wait in memory until they fill a page
-/// or the group goes on to another page; a group that is not among them is written at once. A page
-/// that is not filled whole is read, changed and written. (DynaKV 4, page-aligned buffers)
+/// The new entries of the most recently updated groups wait in memory until they fill a page or
+/// their group continues on another page. The entries of any other group are written at once. A
+/// page that is not filled whole is read, changed and written. (DynaKV 4, page-aligned buffers)
 ///
-/// What waits counts as being on flash: a read of its group covers it.
+/// Entries that wait count as being on flash: a read of their group covers them.
 class WriteBuffers {
  public:
-  /// page_bytes, hot_groups.
+  /// The parameters page_bytes and hot_groups.
   [[nodiscard]] static std::vector<Parameter> parameters();
   explicit WriteBuffers(const Arguments& arguments);
 
-  /// New entries of a group belong to `extents`, in the order of growth.
+  /// Adds new entries of a group, which belong to `extents` in order of growth.
   void append(std::int32_t stream, GroupId group, std::span<const Extent> extents,
               LayoutTraffic& traffic);
-  /// The group is written whole, or gone: nothing of it waits any more.
+  /// The group has been written whole or no longer exists: none of its entries wait any more.
   void forget(std::int32_t stream, GroupId group);
 
-  /// One page for each group that has one.
+  /// One page per group with waiting entries.
   [[nodiscard]] std::int64_t held_bytes() const;
-  /// The end of the page that the region's last byte lies in.
+  /// The end of the page that holds the region's last byte.
   [[nodiscard]] std::uint64_t whole_pages(std::uint64_t region_bytes) const;
 
  private:
@@ -38,7 +38,7 @@ class WriteBuffers {
     std::int32_t stream;
     GroupId group;
     std::uint64_t page = 0;   // number
-    std::uint64_t bytes = 0;  // that wait
+    std::uint64_t bytes = 0;  // waiting
   };
   void write_page(Buffer& buffer, LayoutTraffic& traffic) const;
 

@@ -92,7 +92,7 @@ TEST(Moments, EqualTheTwoPassOnes) {
   EXPECT_NEAR(Moments(entries, tokens).variance(), moments.variance(), 1e-12);
 }
 
-/// The rule, as obvious as it can be: every mean and variance is computed anew from the members.
+/// The rule in its plainest form: every mean and variance is computed anew from the members.
 class Reference {
  public:
   Reference(double quantile, std::int64_t max_buffered, bool delayed)
@@ -144,11 +144,11 @@ class Reference {
     std::int64_t total = 0;
     for (const auto& [group, count] : waiting_) total += count;
     if (total >= max_buffered_) {
-      const auto most = std::max_element(waiting_.begin(), waiting_.end(),
-                                         [](auto& a, auto& b) { return a.second < b.second; });
-      actions.loaded.push_back(most->first);
-      actions.split.push_back(most->first);
-      waiting_.erase(most);
+      const auto fullest = std::max_element(waiting_.begin(), waiting_.end(),
+                                            [](auto& a, auto& b) { return a.second < b.second; });
+      actions.loaded.push_back(fullest->first);
+      actions.split.push_back(fullest->first);
+      waiting_.erase(fullest);
     }
     return actions;
   }
@@ -161,7 +161,7 @@ class Reference {
   std::map<GroupId, std::int64_t> waiting_;
 };
 
-/// Groups of the step's events of one kind. The append of a split's waiting tokens is no append.
+/// Groups of the step's events of one kind. The append of a split's waiting tokens does not count.
 std::vector<GroupId> groups_of(const Recorder& events, EventKind kind) {
   std::vector<GroupId> groups;
   for (std::size_t i = 0; i < events.kinds.size(); ++i) {
@@ -208,7 +208,8 @@ TEST(Adaptive, DoesWhatTheReferenceDoes) {
         ASSERT_EQ(groups_of(events, EventKind::kBuffered), expected.buffered) << token;
         ASSERT_EQ(groups_of(events, EventKind::kLoaded), expected.loaded) << token;
         ASSERT_EQ(groups_of(events, EventKind::kSplit), expected.split) << token;
-        // Every token in exactly one place, and never more than B_max - 1 wait after a step.
+        // Every token is in exactly one place, and never more than B_max - 1 tokens wait after a
+        // step.
         ASSERT_EQ(events.groups.grouped_tokens() + std::ssize(events.groups.buffered()), token + 1);
         ASSERT_LT(std::ssize(events.groups.buffered()), 4);
         splits += expected.split.size();

@@ -51,8 +51,8 @@ double cosine(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 /// Smallest cosine, over KV heads and tokens, of a key with the mean key of [begin, begin + 4).
-double least_cosine(const RandomLayer& layer, Token begin) {
-  double least = 1;
+double min_cosine(const RandomLayer& layer, Token begin) {
+  double min = 1;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
     std::vector<std::vector<double>> keys;
     std::vector<double> mean(16, 0);
@@ -64,9 +64,9 @@ double least_cosine(const RandomLayer& layer, Token begin) {
         mean[static_cast<std::size_t>(i)] += keys.back().back() / 4;
       }
     }
-    for (const std::vector<double>& key : keys) least = std::min(least, cosine(key, mean));
+    for (const std::vector<double>& key : keys) min = std::min(min, cosine(key, mean));
   }
-  return least;
+  return min;
 }
 
 TEST(Chunks, TheWorstRepresentedStayInMemory) {
@@ -75,8 +75,7 @@ TEST(Chunks, TheWorstRepresentedStayInMemory) {
   driver.prompt(2, 60);
   // 58 tokens: 14 chunks and 2 tokens; the last 2 chunks are local, 12 are candidates.
   std::vector<std::pair<double, Token>> order;
-  for (Token begin = 2; begin < 50; begin += 4)
-    order.push_back({least_cosine(layer, begin), begin});
+  for (Token begin = 2; begin < 50; begin += 4) order.push_back({min_cosine(layer, begin), begin});
   std::sort(order.begin(), order.end());
   std::vector<Token> buffered;
   for (std::size_t i = 0; i < 3; ++i) {

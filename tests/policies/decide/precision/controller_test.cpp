@@ -271,7 +271,7 @@ TEST(ControllerSamples, NarrowerWidthsHaveLargerErrorsAndLabelsFollow) {
   }
 }
 
-/// The first-order error against what quantising one token really does to the output.
+/// Compares the first-order error with the real effect of quantising one token on the output.
 TEST(ControllerSamples, TheErrorIsThatOfTheAttentionOutput) {
   const TemporaryFolder folder;
   const std::string file = folder.file("t.kvtrace.h5");
@@ -335,7 +335,8 @@ TEST(ControllerSamples, TheErrorIsThatOfTheAttentionOutput) {
     }
     total += sample.error[kEight];
     expected += error / count;
-    // The cross term of the two changes is left out: a token may differ, the mean hardly.
+    // The cross term of the two changes is left out, so a token may differ, but the mean hardly
+    // does.
     EXPECT_NEAR(sample.error[kEight], error / count, 0.5 * error / count);
   }
   EXPECT_NEAR(total, expected, 0.1 * expected);

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr std::int64_t kPrompt = 40;
 const RotaryEmbedding kRope(10000, true, 16);
 
-/// A layer whose keys, of both heads side by side, have rank 3 before they are turned by kRope.
+/// A layer whose keys, of both heads side by side, have rank 3 before kRope rotates them.
 RandomLayer low_rank_layer(bool turned) {
   RandomLayer layer(kPrompt, 4);
   Random random(9);
@@ -105,7 +105,7 @@ class LowRankDriver final : public EventSink {
   Groups groups_;
 };
 
-double largest(const std::vector<double>& errors) {
+double max_of(const std::vector<double>& errors) {
   return *std::max_element(errors.begin(), errors.end());
 }
 
@@ -113,18 +113,18 @@ TEST(LowRankKeys, TheRankOfTheKeysIsEnough) {
   const RandomLayer plain = low_rank_layer(false);
   const RandomLayer turned = low_rank_layer(true);
   const std::string three = R"("rank": 3, "keys": )";
-  EXPECT_LT(largest(LowRankDriver(three + R"("post_rope")", plain).key_errors()), 2e-3);
-  EXPECT_LT(largest(LowRankDriver(three + R"("pre_rope")", turned).key_errors()), 2e-3);
-  // A turn by position spreads the keys over more directions.
-  EXPECT_GT(largest(LowRankDriver(three + R"("post_rope")", turned).key_errors()), 0.1);
-  EXPECT_GT(largest(LowRankDriver(R"("rank": 2)", turned).key_errors()), 0.05);
+  EXPECT_LT(max_of(LowRankDriver(three + R"("post_rope")", plain).key_errors()), 2e-3);
+  EXPECT_LT(max_of(LowRankDriver(three + R"("pre_rope")", turned).key_errors()), 2e-3);
+  // Rotation by position spreads the keys over more directions.
+  EXPECT_GT(max_of(LowRankDriver(three + R"("post_rope")", turned).key_errors()), 0.1);
+  EXPECT_GT(max_of(LowRankDriver(R"("rank": 2)", turned).key_errors()), 0.05);
 }
 
 TEST(LowRankKeys, FullRankIsExact) {
   const RandomLayer layer(kPrompt, 4);
   for (const char* keys : {"pre_rope", "post_rope"}) {
-    EXPECT_LT(largest(LowRankDriver(R"("rank": 32, "keys": ")" + std::string(keys) + "\"", layer)
-                          .key_errors()),
+    EXPECT_LT(max_of(LowRankDriver(R"("rank": 32, "keys": ")" + std::string(keys) + "\"", layer)
+                         .key_errors()),
               2e-3);
   }
 }

@@ -31,8 +31,8 @@ class PrecisionDriver final : public EventSink {
                            static_cast<Token>(taken_), *this);
   }
   void reencode(const std::vector<Token>& tokens, std::int32_t format) {
-    precision_->on_event({EventKind::kReencoded, kNoGroup, format, tokens}, groups_,
-                         layer_.entries(taken_));
+    precision_->notify_event({EventKind::kReencoded, kNoGroup, format, tokens}, groups_,
+                             layer_.entries(taken_));
   }
   void on_event(const GroupEvent& event) override {
     if (event.kind != EventKind::kReencoded) throw std::logic_error("not a precision's event");
@@ -42,7 +42,8 @@ class PrecisionDriver final : public EventSink {
   }
 
   [[nodiscard]] Precision& precision() { return *precision_; }
-  /// As attention at the next step sees them: the step's own token included, where there is one.
+  /// The entries that attention at the next step sees, including the step's own token, where there
+  /// is one.
   [[nodiscard]] Entries decoded() {
     return precision_->decoded(layer_.entries(std::min(taken_ + 1, layer_.shape.max_tokens)));
   }

@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Codes of `bits` each, back to back, the first in the lowest bits: what is really stored.
+/// Codes of `bits` each, back to back, with the first in the lowest bits, as they would be stored.
 std::size_t packed_bytes(const std::vector<std::uint8_t>& codes, int bits) {
   std::vector<std::uint8_t> bytes;
   std::uint32_t pending = 0;
@@ -37,7 +37,7 @@ std::size_t group_bytes(const Half* first, std::int64_t n, std::int64_t stride, 
   return packed_bytes(codes, bits) + 2 * sizeof(Half);
 }
 
-/// Every token that is stored already is `expected(token row)`; the step's own one is exact.
+/// Every stored token is `expected(token row)`; the step's own one is exact.
 template <typename Expected>
 void expect_decoded(PrecisionDriver& driver, const RandomLayer& layer, Expected&& expected) {
   const Entries exact = layer.entries(layer.shape.max_tokens);

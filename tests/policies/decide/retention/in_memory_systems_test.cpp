@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// A shipped system, with budgets that fit a short trace.
+/// A shipped system with budgets that fit a short trace.
 NamedDecideSpec shipped(const std::string& name,
                         const std::vector<std::pair<std::string, std::string>>& changes = {}) {
   ConfigNode node = ConfigNode::load(source_folder() + "/configs/systems/" + name + ".json");
@@ -64,18 +64,20 @@ double output_error(const AccessLog& log) {
 
 TEST_F(InMemorySystems, EvictingOnesHoldEachTokenOnceAndStayWithinTheirBudget) {
   const TraceReader trace(file_);
-  const std::map<std::string, std::int32_t> most{{"streaming_llm", 64},  {"h2o", 76},
-                                                 {"snapkv", 100 + 32},   {"arkv", 100},
-                                                 {"arkv_original", 100}, {"arkv_quantised", 100},
-                                                 {"arkv_window", 100}};
+  const std::map<std::string, std::int32_t> max_tokens{
+      {"streaming_llm", 64},  {"h2o", 76},
+      {"snapkv", 100 + 32},   {"arkv", 100},
+      {"arkv_original", 100}, {"arkv_quantised", 100},
+      {"arkv_window", 100}};
   for (const AccessLog& log : decide(trace, evicting_systems(), {})) {
     for (const LayerLog& layer : log.layers) {
       for (const StreamLog& stream : layer.streams) {
         for (const std::int32_t attended : stream.attended_count) {
-          EXPECT_LE(attended, most.at(log.system) + 1) << log.system;  // and the step's own token
+          // One more: the step's own token.
+          EXPECT_LE(attended, max_tokens.at(log.system) + 1) << log.system;
           EXPECT_GE(attended, 32) << log.system;
         }
-        Groups groups;  // asserts that each event finds its tokens where it says
+        Groups groups;  // asserts that each event finds its tokens where it expects them
         std::int64_t evicted = 0;
         for (std::int64_t segment = 0; segment <= log.steps; ++segment) {
           stream.for_events(segment, [&](const GroupEvent& event) {

@@ -13,9 +13,9 @@
 
 namespace kvreplay {
 
-/// Drives a retention part as a stream would: every token joins one group (odd tokens) or stays in
-/// memory (even ones), attention goes to all tokens that are left, and the weights are random but
-/// depend on (position, query head, token) alone.
+/// Drives a retention part like a stream: every token joins one group (odd tokens) or stays in
+/// memory (even ones). Attention goes to all remaining tokens, with weights that are random but
+/// depend only on (position, query head, token).
 class RetentionDriver final : public EventSink {
  public:
   RetentionDriver(const std::string& part, std::int64_t prompt_tokens, std::int64_t query_heads,
@@ -32,12 +32,12 @@ class RetentionDriver final : public EventSink {
     const std::uint64_t key = (static_cast<std::uint64_t>(position) << 40) ^
                               (static_cast<std::uint64_t>(head) << 32) ^
                               static_cast<std::uint64_t>(token);
-    // A few tokens get most of the attention, and for long.
+    // A few tokens get most of the attention for a long time.
     const std::uint64_t heavy = Random::derive(77, static_cast<std::uint64_t>(token)) % 16;
     const double noise = static_cast<double>(Random::derive(5, key) >> 11) * 0x1p-53;
     return static_cast<float>(noise + (heavy == 0 ? 3.0 : 0.01));
   }
-  /// Of `tokens`, which add up to 1.
+  /// Weights of `tokens`, which add up to 1.
   static std::vector<float> weights(std::int64_t position, std::int64_t head,
                                     const std::vector<Token>& tokens) {
     std::vector<float> result;
@@ -94,7 +94,7 @@ class RetentionDriver final : public EventSink {
     ++events_;
   }
 
-  /// Tokens that are left, ascending.
+  /// The remaining tokens, ascending.
   [[nodiscard]] std::vector<Token> live() const {
     std::vector<Token> tokens;
     for (Token token = 0; token < prompt_tokens_ + steps_; ++token) {
@@ -113,8 +113,8 @@ class RetentionDriver final : public EventSink {
   void tell(std::int64_t position, const std::vector<Token>& tokens) {
     if (!retention_->needs_attention()) return;
     for (std::int64_t head = 0; head < query_heads_; ++head) {
-      retention_->on_attention(head, static_cast<Token>(position), tokens,
-                               weights(position, head, tokens));
+      retention_->notify_attention(head, static_cast<Token>(position), tokens,
+                                   weights(position, head, tokens));
     }
   }
 

@@ -154,7 +154,8 @@ TEST(AtPrefill, AgreesWithAReferenceAndNeverEvictsLater) {
       }
       score[i] = std::string(pool) == "mean" ? mean : maximum;
     }
-    // Sums in another order differ in their last bits: compare the scores of what was kept.
+    // Sums in another order differ in their last bits, so the scores of the kept tokens are
+    // compared.
     const std::vector<Token> expected =
         best(range(0, kPrompt - 8), score, 22, range(kPrompt - 8, kPrompt));
     const std::vector<Token> live = driver.live();

@@ -17,12 +17,12 @@
 namespace kvreplay {
 namespace {
 
-/// A group's representative is the key of its first member: one row a group, kept by token number.
+/// A group's representative is the key of its first member: one row per group, by token number.
 class FirstKey final : public Scoring {
  public:
   FirstKey(HeadRule rule, const StreamShape& shape) : shape_(shape), aggregate_(rule, shape) {}
 
-  void on_event(const GroupEvent&, const Groups&, const Entries&) override {}
+  void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
 
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups,
                              const Entries& entries) override {

@@ -47,7 +47,7 @@ TEST(ProductQuantisation, ACentroidForEachKeyIsExact) {
   }
 }
 
-/// Tokens after the prompt have codes, too, by the prompt's centroids.
+/// Tokens after the prompt also have codes, from the prompt's centroids.
 TEST(ProductQuantisation, MatchesItsFormula) {
   const RandomLayer layer(32, 16);
   constexpr std::int64_t kDim = 8;  // of a sub-space
@@ -79,7 +79,7 @@ TEST(ProductQuantisation, MatchesItsFormula) {
                        centroids, labels);
       for (std::size_t token = 0; token < 40; ++token) {
         std::size_t nearest = 0;
-        double least = std::numeric_limits<double>::infinity();
+        double min_distance = std::numeric_limits<double>::infinity();
         for (std::size_t c = 0; c < kCentroids; ++c) {
           double distance = 0;
           for (std::size_t i = 0; i < kDim; ++i) {
@@ -87,8 +87,8 @@ TEST(ProductQuantisation, MatchesItsFormula) {
                                       static_cast<double>(centroids[c * kDim + i]);
             distance += difference * difference;
           }
-          if (distance < least) {
-            least = distance;
+          if (distance < min_distance) {
+            min_distance = distance;
             nearest = c;
           }
         }
@@ -121,7 +121,7 @@ TEST(ProductQuantisation, SinksTrainNoCentroid) {
     }
     return replay_layer(layer, spec).streams[0].attended;
   };
-  // A far key among those that train would have a centroid of its own.
+  // A far key among the training keys would have a centroid of its own.
   EXPECT_EQ(attended(1000), attended(0));
 }
 

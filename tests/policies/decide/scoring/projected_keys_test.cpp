@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kDim = 16;
 
-/// One [2, 16, 16] adapter of random elements, under the name given.
+/// One [2, 16, 16] adapter of random elements, under the given name.
 class HeadAdapters final : public AdapterSource {
  public:
   explicit HeadAdapters(std::string name) : name_(std::move(name)) {
@@ -69,9 +69,10 @@ class ProjectedKeysTest : public ::testing::Test {
   }
   /// The columns of A with the largest sums of |x A|, where element(row, i) of `rows` rows is x.
   template <typename Element>
-  [[nodiscard]] static std::vector<std::int64_t> largest(const HeadAdapters& adapters,
-                                                         std::int64_t kv, std::int64_t rows,
-                                                         std::int64_t count, Element element) {
+  [[nodiscard]] static std::vector<std::int64_t> columns_of_max(const HeadAdapters& adapters,
+                                                                std::int64_t kv, std::int64_t rows,
+                                                                std::int64_t count,
+                                                                Element element) {
     std::vector<std::pair<double, std::int64_t>> sums;
     for (std::int64_t column = 0; column < kDim; ++column) {
       double sum = 0;
@@ -138,7 +139,7 @@ TEST_F(ProjectedKeysTest, PartialTakesTheColumnsThatThePromptsQueriesUse) {
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
     // Rows: the 3 query heads of the KV head, 40 positions each.
-    columns[kv] = largest(adapters, kv, 3 * 40, 4, [&](std::int64_t row, std::int64_t i) {
+    columns[kv] = columns_of_max(adapters, kv, 3 * 40, 4, [&](std::int64_t row, std::int64_t i) {
       return query(kv * 3 + row / 40, row % 40, i);
     });
   }
@@ -157,11 +158,11 @@ TEST_F(ProjectedKeysTest, PartialMayAddTheColumnsOfTheKeys) {
   scored.create_varied();
   std::map<std::int64_t, std::vector<std::int64_t>> columns;
   for (std::int64_t kv = 0; kv < 2; ++kv) {
-    columns[kv] = largest(adapters, kv, 3 * 40, 3, [&](std::int64_t row, std::int64_t i) {
+    columns[kv] = columns_of_max(adapters, kv, 3 * 40, 3, [&](std::int64_t row, std::int64_t i) {
       return query(kv * 3 + row / 40, row % 40, i);
     });
     for (const std::int64_t column :
-         largest(adapters, kv, 40, 3, [&](std::int64_t row, std::int64_t i) {
+         columns_of_max(adapters, kv, 40, 3, [&](std::int64_t row, std::int64_t i) {
            return key(kv, static_cast<Token>(row), i);
          })) {
       if (std::count(columns[kv].begin(), columns[kv].end(), column) == 0) {
@@ -184,7 +185,7 @@ TEST_F(ProjectedKeysTest, ASkewOfThePromptIsARotation) {
 }
 
 TEST_F(ProjectedKeysTest, ASkewOfThePromptFindsTheDimensionsThatQueriesLieIn) {
-  // Every query of KV head 0 lies in a plane; two columns of the skew hold it whole.
+  // Every query of KV head 0 lies in a plane, which two columns of the skew hold completely.
   RandomLayer flat(40, 8);
   for (std::int64_t head = 0; head < 3; ++head) {
     for (std::int64_t token = 0; token < 48; ++token) {

@@ -119,10 +119,10 @@ TEST_F(ScoringTest, AllScoresAreEqual) {
 
 TEST_F(ScoringTest, HeadRulesOverTokensThenTheBestOfTheGroup) {
   using Rule = std::function<double(const Groups&, Token)>;
-  const auto over_heads = [&](Token token, const auto& value, bool largest) {
-    double joined = largest ? kNoScore : 0;
+  const auto over_heads = [&](Token token, const auto& value, bool takes_max) {
+    double joined = takes_max ? kNoScore : 0;
     for (std::int64_t head = 0; head < 6; ++head) {
-      joined = largest ? std::max(joined, value(head, token)) : joined + value(head, token);
+      joined = takes_max ? std::max(joined, value(head, token)) : joined + value(head, token);
     }
     return joined;
   };
@@ -197,7 +197,7 @@ TEST_F(ScoringTest, NoGroupsYetIsNoTrouble) {
   }
 }
 
-/// Adapters of a test: a matrix [rows, columns] of its own.
+/// Adapters of a test, each a given matrix [rows, columns].
 class TestAdapters final : public AdapterSource {
  public:
   TestAdapters(std::int64_t rows, std::int64_t columns) {

@@ -37,7 +37,7 @@ class SelectionTest : public ::testing::Test {
                                .make({StreamShape{}, sinks_});
     const std::int64_t rows = std::ssize(values) / groups_.count();
     std::vector<RowSelection> picked(static_cast<std::size_t>(rows));
-    for (RowSelection& row : picked) row = {{7, 7}, 3};  // an earlier step's
+    for (RowSelection& row : picked) row = {{7, 7}, 3};  // those of an earlier step
     selection->select({rows, groups_.count(), values}, groups_, picked);
     return picked;
   }
@@ -89,7 +89,7 @@ TEST_F(SelectionTest, TheBudgetMayCoverWhatIsKeptAnyway) {
   EXPECT_EQ(take("selected").last_tokens, 1);
   EXPECT_THAT(take("sinks").groups, ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(take("sinks").last_tokens, 1);
-  // 17 less 7 in memory and the step's own: 9.
+  // 17 minus 7 in memory and the step's own leaves 9.
   EXPECT_THAT(take("all").groups, ElementsAre(1, 2, 3));
   EXPECT_EQ(take("all").last_tokens, 1);
 }

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// One token a group.
+/// One token per group.
 Groups tokens(Token count) {
   Groups groups;
   for (Token token = 0; token < count; ++token) {
@@ -37,7 +37,7 @@ std::vector<RowSelection> select(const std::string& arguments, const Groups& gro
 }
 
 TEST(Threshold, EveryRowSelectsTheMeanCount) {
-  // Above the best less 5: one of row 0, four of row 1; the mean, 2.5, is rounded down.
+  // Above the best minus 5: one of row 0 and four of row 1. The mean, 2.5, is rounded down.
   const auto picked = select(R"("alpha": 5)", tokens(4), {9, 3, 2, 1, 4, 8, 5, 6});
   EXPECT_THAT(picked[0].groups, ElementsAre(0, 1));
   EXPECT_THAT(picked[1].groups, ElementsAre(1, 3));

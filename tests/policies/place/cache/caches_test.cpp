@@ -33,7 +33,7 @@ const std::vector<std::string> kBounded{"fifo",           "lru", "lfu",     "lru
                                         "sieve",          "arc", "s3_fifo", "two_q", "belady",
                                         "cluster_aligned"};
 
-/// Accesses of one group each, a step an access; returns 'h' and 'm'.
+/// Accesses of one group each, one access per step; returns 'h' and 'm'.
 std::string replay(Cache& cache, const std::vector<Access>& accesses) {
   if (cache.needs_future()) cache.set_future_accesses(accesses);
   std::string result;
@@ -47,7 +47,7 @@ std::string replay(Cache& cache, const std::vector<Access>& accesses) {
   return result;
 }
 
-/// Letters are groups; all are of 10 bytes.
+/// Letters are groups of 10 bytes.
 std::string replay(const std::string& json, const std::string& letters) {
   std::vector<Access> accesses;
   for (const char letter : letters) accesses.push_back({{0, letter - 'a'}, 10});
@@ -57,30 +57,31 @@ std::string replay(const std::string& json, const std::string& letters) {
 TEST(Caches, KnownSequences) {
   EXPECT_EQ(replay(R"({"part": "none"})", "aab"), "mmm");
   EXPECT_EQ(replay(R"({"part": "resident"})", "aab"), "hhh");
-  // a leaves first, though it was just asked for.
+  // a leaves first, although it was just requested.
   EXPECT_EQ(replay(bounded("fifo", "groups", 3), "abcadab"), "mmmhmmm");
   EXPECT_EQ(replay(bounded("lru", "groups", 3), "abcadab"), "mmmhmhm");
   EXPECT_EQ(replay(bounded("lru", "bytes", 39), "abcadab"), "mmmhmhm");
-  // b and c are asked for once: b, the older, leaves; then c.
+  // b and c are requested once: b, the older one, leaves; then c.
   EXPECT_EQ(replay(bounded("lfu", "groups", 3), "aabcdac"), "mhmmmhh");
   EXPECT_EQ(replay(bounded("lfu", "groups", 3), "aabcdab"), "mhmmmhm");
-  // a has a second last access (time 1); b (3) and c (4) have none, so b leaves for d, c for e.
+  // a has a last but one access (time 1). b (3) and c (4) have none, so b leaves for d, and c for
+  // e.
   EXPECT_EQ(replay(bounded("lru_k", "groups", 3), "aabcdea"), "mhmmmmh");
-  // The history of b outlives its eviction: when b returns it counts twice, so a (1) leaves, not b
-  // (2).
+  // The history of b outlives its eviction: when b returns, it counts twice, so a (1) leaves
+  // instead of b (2).
   EXPECT_EQ(replay(bounded("lru_k", "groups", 2), "abacbdb"), "mmhmmmh");
   EXPECT_EQ(replay(bounded("lrfu", "groups", 3, R"(, "decay": 1)"), "aabcdab"), "mhmmmhm");
   EXPECT_EQ(replay(bounded("lrfu", "groups", 3, R"(, "decay": 0.5)"), "aabcdab"), "mhmmmmm");
   // The hand passes a (visited) and takes b; then c.
   EXPECT_EQ(replay(bounded("sieve", "groups", 3), "abcadaebc"), "mmmhmhmmm");
-  // a and b are of the often; c, d, e pass through the once.
+  // a and b are in the list of frequent groups; c, d and e pass through the list of recent ones.
   EXPECT_EQ(replay(bounded("arc", "groups", 3), "aabbcdeab"), "mhmhmmmhh");
   // d evicts a to the ghosts; a returns to the main queue and outlives e, f, g.
   EXPECT_EQ(replay(bounded("two_q", "groups", 4), "abcdeafghia"), "mmmmmmmmmmh");
-  // Of 20: a is hit twice in the small queue, moves to the main one and outlives a scan.
+  // Of 20, a is hit twice in the small queue, moves to the main one and outlives a scan.
   EXPECT_EQ(replay(bounded("s3_fifo", "groups", 20), "aaabcdefghijklmnopqrstuvwxyza").back(), 'h');
   EXPECT_EQ(replay(bounded("fifo", "groups", 20), "aaabcdefghijklmnopqrstuvwxyza").back(), 'm');
-  // One place: keeping a throughout is best, unless each newcomer must be kept.
+  // With one place, keeping a throughout is best, unless each newcomer must be kept.
   EXPECT_EQ(replay(bounded("belady", "groups", 1), "abaca"), "mmhmh");
   EXPECT_EQ(replay(bounded("belady", "groups", 1, R"(, "always_keep": true)"), "abaca"), "mmmmm");
   EXPECT_EQ(replay(bounded("belady", "groups", 2), "abcabcabc"), "mmmhhmhhm");
@@ -114,11 +115,11 @@ TEST(Caches, ClusterAlignedEvictsLargeOnesButNotTheLatelyUpdated) {
   for (GroupId group = 0; group < 5; ++group) {
     EXPECT_FALSE(cache->access({{0, group}, 10 * (group + 1)}, {}));
   }
-  cache->resized({0, 4}, 60);  // the largest; a fifth of five places is reserved for it
+  cache->notify_resize({0, 4}, 60);  // the largest; a fifth of five places is reserved for it
   EXPECT_FALSE(cache->access({{0, 5}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 3}));
   EXPECT_TRUE(cache->contains({0, 4}));
-  cache->resized({0, 0}, 11);  // takes the reserved place
+  cache->notify_resize({0, 0}, 11);  // takes the reserved place
   EXPECT_FALSE(cache->access({{0, 6}, 5}, {}));
   EXPECT_FALSE(cache->contains({0, 4}));
   EXPECT_TRUE(cache->contains({0, 0}));
@@ -152,7 +153,7 @@ TEST(Caches, CapacityIsOneOfGroupsAndBytes) {
   }
 }
 
-// --- Slow references: plain vectors, the oldest first. -------------------------------------------
+// --- Slow references: plain vectors, oldest first. -----------------------------------------------
 
 struct Item {
   GroupKey key;
@@ -193,7 +194,7 @@ class Reference {
   std::int64_t limit_;
 };
 
-/// One list; a policy says what a hit does and who goes.
+/// One list. A policy decides what a hit does and what to evict.
 class ListReference : public Reference {
  public:
   using Reference::Reference;
@@ -274,8 +275,8 @@ struct SieveReference final : ListReference {
       items_[static_cast<std::size_t>(hand_)].hits = 0;
       hand_ = (hand_ + 1) % std::ssize(items_);
     }
-    // After the erasure the next one stands where this one stood. At the newest, the hand starts
-    // anew, even if newcomers arrive meanwhile.
+    // After the erasure, the next one is at the place of this one. At the newest, the hand starts
+    // again, even if newcomers arrive meanwhile.
     const std::ptrdiff_t gone = hand_;
     if (gone + 1 == std::ssize(items_)) hand_ = -1;
     return gone;
@@ -312,7 +313,7 @@ class S3FifoReference final : public Reference {
         if (item.hits > 0) {
           item.hits = std::min<std::int64_t>(item.hits, 3) - 1;
           main_.push_back(item);
-          // Until one has gone, the main queue goes on.
+          // The main queue is searched until one group has left.
           while (main_.front().hits > 0) {
             Item next = main_.front();
             main_.erase(main_.begin());
@@ -445,11 +446,11 @@ std::unique_ptr<Reference> make_reference(const std::string& name, std::int64_t 
   return nullptr;
 }
 
-/// A few groups often and many rarely, with a loop every now and then; sizes by group.
-std::vector<Access> random_accesses(Random& random, std::int64_t largest) {
+/// Accesses of a few groups often and many rarely, with an occasional loop; sizes by group.
+std::vector<Access> random_accesses(Random& random, std::int64_t max_bytes) {
   std::vector<std::int64_t> bytes(static_cast<std::size_t>(kStreams) * 64);
   for (std::int64_t& size : bytes) {
-    size = 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(largest)));
+    size = 1 + static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(max_bytes)));
   }
   std::vector<Access> accesses;
   const auto add = [&](std::uint64_t which) {
@@ -507,7 +508,7 @@ TEST_P(EachCache, NeverExceedsItsCapacityWhateverHappens) {
     const auto capacity = static_cast<std::int64_t>(1 + random.below(in_groups ? 12 : 300));
     const std::unique_ptr<Cache> cache =
         make_cache(bounded(GetParam(), in_groups ? "groups" : "bytes", capacity));
-    // First the script, so that an oracle can be told; then the cache plays it.
+    // The script comes first, so that an oracle can be given it; then the cache plays it.
     enum class Kind { kAccess, kResize, kSplit, kErase };
     struct Act {
       Kind kind;
@@ -554,12 +555,12 @@ TEST_P(EachCache, NeverExceedsItsCapacityWhateverHappens) {
           (void)cache->access({act.key, act.bytes}, {});
           break;
         case Kind::kResize:
-          cache->resized(act.key, act.bytes);
+          cache->notify_resize(act.key, act.bytes);
           break;
         case Kind::kSplit: {
           const bool held = cache->contains(act.key);
-          cache->resized(act.key, act.bytes);
-          cache->split_off(act.other, act.key, act.other_bytes);
+          cache->notify_resize(act.key, act.bytes);
+          cache->notify_split(act.other, act.key, act.other_bytes);
           EXPECT_TRUE(held || !cache->contains(act.other));
           sizes[act.other] = act.other_bytes;
           break;
@@ -607,25 +608,25 @@ TEST_P(EachCache, DoesNotBeatBelady) {
   }
 }
 
-/// The least misses of any cache that reads on demand, by trying everything.
-int least_misses(const std::vector<int>& groups, std::size_t at, std::vector<int> held,
-                 std::size_t capacity) {
+/// The minimum misses of any demand cache, by trying everything.
+int min_misses(const std::vector<int>& groups, std::size_t at, std::vector<int> held,
+               std::size_t capacity) {
   if (at == groups.size()) return 0;
   const int group = groups[at];
   if (std::find(held.begin(), held.end(), group) != held.end()) {
-    return least_misses(groups, at + 1, held, capacity);
+    return min_misses(groups, at + 1, held, capacity);
   }
-  int least = least_misses(groups, at + 1, held, capacity);
+  int min = min_misses(groups, at + 1, held, capacity);
   if (held.size() < capacity) {
     held.push_back(group);
-    return 1 + std::min(least, least_misses(groups, at + 1, held, capacity));
+    return 1 + std::min(min, min_misses(groups, at + 1, held, capacity));
   }
   for (std::size_t i = 0; i < held.size(); ++i) {
     std::vector<int> other = held;
     other[i] = group;
-    least = std::min(least, least_misses(groups, at + 1, other, capacity));
+    min = std::min(min, min_misses(groups, at + 1, other, capacity));
   }
-  return 1 + least;
+  return 1 + min;
 }
 
 TEST(Caches, BeladyIsOptimal) {
@@ -640,7 +641,7 @@ TEST(Caches, BeladyIsOptimal) {
     }
     const std::string result = replay(
         *make_cache(bounded("belady", "groups", static_cast<std::int64_t>(capacity))), accesses);
-    EXPECT_EQ(std::count(result.begin(), result.end(), 'm'), least_misses(groups, 0, {}, capacity));
+    EXPECT_EQ(std::count(result.begin(), result.end(), 'm'), min_misses(groups, 0, {}, capacity));
   }
 }
 

@@ -61,7 +61,7 @@ TEST_F(TokenBlocksTest, TheLeastUsedBlockLeaves) {
   // Block 1 was used once, block 0 twice.
   EXPECT_EQ(step({25}), "m");
   EXPECT_EQ(step({3, 25}), "hh");
-  EXPECT_EQ(step({14}), "m");  // takes the place of block 2, used twice, against three times
+  EXPECT_EQ(step({14}), "m");  // replaces block 2: two uses, not three
   EXPECT_EQ(step({25}), "m");
 }
 
@@ -79,7 +79,7 @@ TEST_F(TokenBlocksTest, AnErasedGroupIsGone) {
   EXPECT_EQ(step({3, 4}), "mm");
   cache_->erase({0, 3});
   EXPECT_EQ(cache_->used_bytes(), 4);
-  cache_->resized({0, 4}, 9);
+  cache_->notify_resize({0, 4}, 9);
   EXPECT_EQ(cache_->used_bytes(), 9);
   EXPECT_FALSE(cache_->contains({0, 3}));
 }

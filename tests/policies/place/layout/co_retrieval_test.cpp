@@ -24,7 +24,7 @@ struct Window {
   std::vector<std::int64_t> begin{0};
   std::vector<GroupId> requested;
 
-  Window& ask(const std::vector<GroupId>& groups) {
+  Window& request(const std::vector<GroupId>& groups) {
     requested.insert(requested.end(), groups.begin(), groups.end());
     begin.push_back(std::ssize(requested));
     return *this;
@@ -50,22 +50,27 @@ std::vector<GroupId> first_groups(GroupId count) {
 TEST(CoRetrieval, TheMostCoRetrievedArePairedAndPairsAreChained) {
   // f(1, 4) = 3, f(0, 3) = 2, f(0, 4) = 1, f(2, 3) = 2 (3 is taken), f(2, 5) = 1.
   const Window window = Window()
-                            .ask({1, 4})
-                            .ask({1, 4})
-                            .ask({1, 4})
-                            .ask({0, 3})
-                            .ask({0, 3})
-                            .ask({0, 4})
-                            .ask({2, 3})
-                            .ask({2, 3})
-                            .ask({2, 5});
-  // After (1, 4) comes 0, 4's neighbour, and turns (0, 3) neither way; after 3 comes 2.
+                            .request({1, 4})
+                            .request({1, 4})
+                            .request({1, 4})
+                            .request({0, 3})
+                            .request({0, 3})
+                            .request({0, 4})
+                            .request({2, 3})
+                            .request({2, 3})
+                            .request({2, 5});
+  // After (1, 4) comes 0, a neighbour of 4, so (0, 3) keeps its order; after 3 comes 2.
   EXPECT_THAT(flat(chain_of_pairs(window.view(), first_groups(6))), ElementsAre(1, 4, 0, 3, 2, 5));
 }
 
 TEST(CoRetrieval, APairIsTurnedSoThatNeighboursTouch) {
-  const Window window =
-      Window().ask({0, 1}).ask({0, 1}).ask({0, 1}).ask({2, 3}).ask({2, 3}).ask({1, 3});
+  const Window window = Window()
+                            .request({0, 1})
+                            .request({0, 1})
+                            .request({0, 1})
+                            .request({2, 3})
+                            .request({2, 3})
+                            .request({1, 3});
   EXPECT_THAT(flat(chain_of_pairs(window.view(), first_groups(4))), ElementsAre(0, 1, 3, 2));
 }
 
@@ -83,7 +88,7 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
       for (GroupId group = 0; group < 11; ++group) {
         if (random.below(4) == 0) requested.push_back(group);
       }
-      window.ask(requested);
+      window.request(requested);
     }
     std::vector<GroupId> groups = first_groups(11);
     std::erase_if(groups, [&](GroupId group) { return group % 5 == 2; });  // not live any more
@@ -105,16 +110,16 @@ TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
     std::set<std::pair<GroupId, GroupId>> expected;
     while (left.size() > 1) {
       std::pair<GroupId, GroupId> best{kNoGroup, kNoGroup};
-      int most = 0;
+      int max_count = 0;
       for (const GroupId a : left) {
         for (const GroupId b : left) {
-          if (a < b && count(a, b) > most) {
-            most = count(a, b);
+          if (a < b && count(a, b) > max_count) {
+            max_count = count(a, b);
             best = {a, b};
           }
         }
       }
-      if (most == 0) best = {*left.begin(), *std::next(left.begin())};
+      if (max_count == 0) best = {*left.begin(), *std::next(left.begin())};
       expected.insert(best);
       left.erase(best.first);
       left.erase(best.second);
@@ -143,7 +148,7 @@ class Bench {
     const GroupEvent event{kind, group, other, tokens};
     stored_.on_event(event);
     LayoutTraffic traffic;
-    layout_->on_event(0, event, stored_, traffic);
+    layout_->notify_event(0, event, stored_, traffic);
     return traffic;
   }
   void create(std::vector<Token> tokens) {
@@ -167,7 +172,7 @@ class Bench {
 };
 
 TEST(Correlated, CoRetrievedGroupsAreOneRange) {
-  const Window window = Window().ask({0, 2}).ask({0, 2}).ask({1, 3});
+  const Window window = Window().request({0, 2}).request({0, 2}).request({1, 3});
   Bench bench(R"({"part": "correlated"})", window);
   EXPECT_TRUE(bench.layout().needs_window());
   bench.create({0, 1});
@@ -182,7 +187,7 @@ TEST(Correlated, CoRetrievedGroupsAreOneRange) {
 }
 
 TEST(DualHead, APairGrowsInwardAndIsOneRangeOnceItHasMet) {
-  const Window window = Window().ask({0, 2});
+  const Window window = Window().request({0, 2});
   Bench bench(R"({"part": "dual_head", "headroom_share": 0})", window);
   bench.create({0, 1});
   bench.create({2, 3, 4});
@@ -192,11 +197,11 @@ TEST(DualHead, APairGrowsInwardAndIsOneRangeOnceItHasMet) {
   EXPECT_THAT(bench.locate({0}), ElementsAre(Extent{0, 20}));
   EXPECT_THAT(bench.locate({2}), ElementsAre(Extent{50, 10}));
   EXPECT_THAT(bench.locate({1}), ElementsAre(Extent{60, 30}));
-  // An append writes the new entry alone, and moves nothing.
+  // An append writes only the new entry, and moves nothing.
   EXPECT_THAT(bench.event(EventKind::kAppended, 2, {6}).writes, ElementsAre(Extent{40, 10}));
   EXPECT_THAT(bench.event(EventKind::kAppended, 0, {7, 8}).writes, ElementsAre(Extent{20, 20}));
   EXPECT_THAT(bench.locate({0, 2}), ElementsAre(Extent{0, 60})) << "met: one read";
-  // No room: the group is read and moved to the free end of the other pool.
+  // There is no room, so the group is read and moved to the free end of the other pool.
   LayoutTraffic traffic = bench.event(EventKind::kAppended, 2, {9});
   EXPECT_THAT(traffic.moved_reads, ElementsAre(Extent{40, 20}));
   EXPECT_THAT(traffic.writes, ElementsAre(Extent{90, 30}));
@@ -255,15 +260,15 @@ TEST(WriteBuffers, HotGroupsWaitForAPageToFill) {
   EXPECT_THAT(append(1, {0, 8}).writes, IsEmpty());
   EXPECT_THAT(append(2, {40, 4}).writes, IsEmpty());
   EXPECT_EQ(buffers.held_bytes(), 32);
-  // The page is full: nothing need be read. The next one begins.
+  // The page is full, so nothing needs to be read. The next one begins.
   LayoutTraffic traffic = append(1, {8, 10});
   EXPECT_THAT(traffic.writes, ElementsAre(Extent{0, 16}));
   EXPECT_THAT(traffic.moved_reads, IsEmpty());
-  // Group 2 goes on to another page; its old one began with older entries.
+  // Group 2 continues on another page; its old one began with older entries.
   traffic = append(2, {44, 8});
   EXPECT_THAT(traffic.writes, ElementsAre(Extent{32, 16}));
   EXPECT_THAT(traffic.moved_reads, ElementsAre(Extent{32, 16}));
-  // A third group turns out the one that was updated longest ago.
+  // A third group displaces the one that was updated longest ago.
   traffic = append(3, {80, 1});
   EXPECT_THAT(traffic.writes, ElementsAre(Extent{16, 16}));
   EXPECT_EQ(buffers.held_bytes(), 32);

@@ -35,7 +35,7 @@ class OneStream {
     const GroupEvent event{kind, group, other, tokens};
     stored_.on_event(event);
     LayoutTraffic traffic;
-    layout_->on_event(0, event, stored_, traffic);
+    layout_->notify_event(0, event, stored_, traffic);
     moved_reads = traffic.moved_reads;
     return traffic.writes;
   }
@@ -62,7 +62,7 @@ TEST(Sequence, EntriesLieInTheOrderOfTokens) {
   EXPECT_THAT(bench.create({2, 3}), ElementsAre(Extent{20, 20}));
   EXPECT_THAT(bench.event(EventKind::kAppended, 0, {5}), ElementsAre(Extent{50, 10}));
   EXPECT_THAT(bench.locate(0), ElementsAre(Extent{0, 20}, Extent{40, 20}));
-  // Nothing moves, and what is on flash is not written again.
+  // Nothing moves, and entries on flash are not written again.
   EXPECT_THAT(bench.event(EventKind::kSplit, 0, {1, 5}, 2), IsEmpty());
   EXPECT_THAT(bench.locate(2), ElementsAre(Extent{10, 10}, Extent{50, 10}));
   EXPECT_THAT(bench.event(EventKind::kDissolved, 1, {}), IsEmpty());
@@ -76,7 +76,7 @@ TEST(Grouped, EntriesOfAGroupLieTogether) {
   OneStream bench(R"({"part": "grouped", "growth_share": 0.5})");
   EXPECT_THAT(bench.create({0, 2, 4, 6}), ElementsAre(Extent{0, 40}));
   EXPECT_THAT(bench.create({1, 3}), ElementsAre(Extent{40, 20}));
-  // A further range of half the group's size; the next append fits into it.
+  // The group gets a further range of half its size, into which the next append fits.
   EXPECT_THAT(bench.event(EventKind::kAppended, 0, {5}), ElementsAre(Extent{60, 10}));
   EXPECT_THAT(bench.event(EventKind::kAppended, 0, {7}), ElementsAre(Extent{70, 10}));
   EXPECT_THAT(bench.locate(0), ElementsAre(Extent{0, 40}, Extent{60, 20}));
@@ -91,7 +91,7 @@ TEST(Grouped, EntriesOfAGroupLieTogether) {
               ElementsAre(Extent{0, 40}, Extent{60, 20}));
   EXPECT_THAT(bench.locate(0), ElementsAre(Extent{0, 40}));
   EXPECT_THAT(bench.locate(2), ElementsAre(Extent{60, 20}));
-  // The room of a dissolved group is used again.
+  // The room of a dissolved group is reused.
   EXPECT_THAT(bench.event(EventKind::kDissolved, 1, {}), IsEmpty());
   EXPECT_THAT(bench.create({9, 10}), ElementsAre(Extent{40, 20}));
   EXPECT_THAT(bench.event(EventKind::kReencoded, kNoGroup, {9, 10}, 1), ElementsAre(Extent{40, 6}));
@@ -133,7 +133,8 @@ TEST(Space, GivesTheFirstThatFitsAndMergesNeighbours) {
   EXPECT_EQ(space.region_bytes(), 42u);
 }
 
-/// Byte by byte: what a live group is read from has been written, and is no other live group's.
+/// Checks byte by byte that what a live group is read from has been written, and belongs to no
+/// other live group.
 class EachLayout : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, EachLayout,
                          testing::Values(R"({"part": "sequence"})", R"({"part": "packed"})",
@@ -177,7 +178,7 @@ TEST_P(EachLayout, LiveGroupsAreDisjointAndWritten) {
         logs[static_cast<std::size_t>(s)].for_events(segment, [&](const GroupEvent& event) {
           stream.on_event(event);
           LayoutTraffic traffic;
-          layout->on_event(s, event, stream, traffic);
+          layout->notify_event(s, event, stream, traffic);
           mark(traffic);
         });
       }

@@ -1,4 +1,4 @@
-// The schedule that a pipeline leaves behind is the pipeline: timed alone, it takes the very same
+// The recorded schedule of a pipeline equals the pipeline: timed alone, it takes the very same
 // nanoseconds.
 
 #include "sim/time/machine/recording_machine.hpp"
@@ -34,7 +34,7 @@ std::vector<Extent> random_extents(Random& random) {
   return extents;
 }
 
-/// Two recorded layers, every step of which reads, writes and pages its cache at random; some do
+/// Two recorded layers. Each of their steps reads, writes and pages its cache at random; some do
 /// nothing.
 IoPlan random_plan(std::uint64_t seed, bool cache_paged) {
   Random random(seed);
@@ -162,7 +162,7 @@ TEST(RecordedSchedule, HasEveryCommandThatTheDeviceSawExactlyOnce) {
   }
 }
 
-/// A line of operations when it is recorded, and what becomes of a pipeline that is none.
+/// Pipelines whose operations are one line, and errors for those that branch.
 class RecordingMachineTest : public testing::Test {
  protected:
   RecordingMachineTest() { work_.layers[0].commands(TransferKind::kReads) = {{0, 4096, false}}; }
@@ -254,7 +254,7 @@ TEST_F(RecordingMachineTest, APipelineThatIsNoLineIsRefused) {
   EXPECT_EQ(logic_error_of([&] { machine_.run(reads_while_it_computes(machine_)); }), kBranches);
   RecordingMachine other(schedule_, work_);
   EXPECT_EQ(logic_error_of([&] { other.run(restarts(other)); }),
-            "a transfer was started again, but not waited for");
+            "a transfer was started again without having been waited for");
   RecordingMachine twice(schedule_, work_);
   schedule_.begin_step();
   StepTask one = computes(twice);

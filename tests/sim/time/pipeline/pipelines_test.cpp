@@ -1,5 +1,5 @@
-// A pipeline sees the machine's interface and nothing else: here it drives one that has no clock,
-// no device and no event queue, and writes down what it is asked for.
+// A pipeline sees only the machine's interface: here it drives one that has no clock, no device and
+// no event queue, and records what is requested.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,8 @@ namespace {
 
 using testing::ElementsAre;
 
-/// Everything is over when it is asked for, as on a machine that computes and reads where it
-/// stands; or never, until it is let go on.
+/// Everything is over when it is requested, as on a machine that computes and reads at once; or
+/// nothing is over until go_on().
 class FakeMachine final : public Machine {
  public:
   FakeMachine(std::size_t layers, bool blocks) : layers_(layers), operation_(blocks) {}
@@ -72,7 +72,7 @@ std::vector<std::string> calls_of(const std::string& pipeline, std::size_t layer
   at_once.start();
   EXPECT_TRUE(at_once.done());
 
-  // The same where each wait takes time; it asks for nothing meanwhile.
+  // The same where each wait takes time; meanwhile nothing is requested.
   FakeMachine waiting(layers, false);
   StepTask step = made->step(waiting);
   step.start();

@@ -1,4 +1,4 @@
-#include "tools/kvreplay/model_text.hpp"
+#include "tools/kvreplay/text_options.hpp"
 
 #include <unistd.h>
 

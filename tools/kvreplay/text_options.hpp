@@ -13,7 +13,7 @@ class App;
 
 namespace kvreplay {
 
-/// What a model is to read: exactly one is given.
+/// The text that a model reads. Exactly one member is given.
 struct TextOptions {
   std::string text;
   std::string token_ids;
@@ -24,7 +24,7 @@ void add_text_options(CLI::App& command, TextOptions& options);
 
 [[nodiscard]] ModelText load_text(const TextOptions& options, const Model& model);
 
-/// Token ids of a piece of text. UserError where the model file holds no tokenizer.
+/// Token ids of a piece of text. Throws UserError where the model file holds no tokenizer.
 [[nodiscard]] std::vector<std::int32_t> tokenise(const Model& model, const std::string& text);
 
 }  // namespace kvreplay
