@@ -116,6 +116,10 @@ MappedFile::MappedFile(const std::string& file, std::string_view allowed) : file
   }
   void* bytes = MAP_FAILED;
   if (::fstat(descriptor_, &status_) == 0) {
+    if (status_.st_size == 0) {
+      ::close(descriptor_);
+      throw UserError({file, ""}, "is empty", std::string(allowed) + ": a regular, non-empty file");
+    }
     bytes = ::mmap(nullptr, static_cast<std::size_t>(status_.st_size), PROT_READ, MAP_PRIVATE,
                    descriptor_, 0);
   }

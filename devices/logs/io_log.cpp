@@ -59,7 +59,10 @@ class LogReader {
     }
     if (log_.requests.empty()) {
       throw UserError(lines_.place(), "no read or write until here",
-                      log_.format == "blkparse" ? "events Q" : "lines `FILE read OFFSET LENGTH`");
+                      log_.format == "blkparse" ? "events Q of blkparse"
+                      : log_.format == "fio iolog 3"
+                          ? "lines `MICROSECONDS FILE read OFFSET LENGTH`"
+                          : "lines `FILE read OFFSET LENGTH`");
     }
     const std::int64_t first = log_.requests.front().time_ns;
     for (LoggedRequest& request : log_.requests) request.time_ns -= first;

@@ -229,10 +229,11 @@ class Placer {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
-      const std::size_t before = reads_.size();
       layout_.locate(s, group, stored, reads_);
       if (check_ != nullptr) {
-        check_->read(std::span(reads_).subspan(before), bytes, layout_.held_bytes());
+        std::vector<Extent> alone;  // in reads_, neighbours of other groups may have been merged
+        layout_.locate(s, group, stored, alone);
+        check_->read(alone, bytes, layout_.held_bytes());
       }
     }
   }

@@ -82,7 +82,9 @@ void PlaceCheck::end_step(std::span<const StoredStream* const> streams, const Ca
         held_bytes += stored.group_bytes(group);
       }
       if (groups.live(group) && !cache.holds_everything()) {
-        layout.locate(stream, group, stored, all);
+        std::vector<Extent> alone;  // neighbours of other groups would be merged
+        layout.locate(stream, group, stored, alone);
+        all.insert(all.end(), alone.begin(), alone.end());
       }
     }
   }

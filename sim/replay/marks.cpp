@@ -56,7 +56,9 @@ std::string marks_of(const SystemSpec& system, const CellResult& row, double tok
   if (out_of_range > 0) found.push_back("out_of_range");
   const double budget = whole_budget(system, tokens);
   if (budget > 0 && row.quality.attended_tokens > budget) found.push_back("over_budget");
-  if (system.decide.precision.name() != "fp16" && row.timing.stored_bits == 16) {
+  // low_rank_keys changes which vectors are stored, not their bits.
+  const std::string& precision = system.decide.precision.name();
+  if (precision != "fp16" && precision != "low_rank_keys" && row.timing.stored_bits == 16) {
     found.push_back("stores_all_bits");
   }
   std::string text;

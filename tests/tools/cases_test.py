@@ -125,14 +125,14 @@ class FilesOfOurs(Cases):
                                 ["statistics", "logged", "--trace", self.trace]):
                     with self.subTest(checksum=checksum, name=name, value=value,
                                       command=command[0]):
-                        self.refuses(command, [str(self.log), "/layer/12/stream/0"])
+                        self.refuses(command, [self.log.name, "/layer/12/stream/0"])
 
     def test_an_access_log_whose_quality_was_changed(self):
         sound = self.log.read_bytes()
         self.addCleanup(self.log.write_bytes, sound)
         with h5py.File(self.log, "r+") as file:
             file["layer/12/quality/recall"][0, 0] = 0.123
-        self.refuses(["statistics", "logged"], [str(self.log), "content_sha256"])
+        self.refuses(["statistics", "logged"], [self.log.name, "content_sha256"])
 
     def test_a_log_without_a_checksum_is_read(self):
         sound = self.log.read_bytes()
@@ -150,7 +150,7 @@ class FilesOfOurs(Cases):
         def rename_adapters(file):
             file.move("adapter", "adaptes")
 
-        self.succeed("adapt", "smollm2-135m-dialogue-6k", self.trace, "adapted.kvtrace.h5")
+        self.succeed("adapt", self.trace, self.trace, "adapted.kvtrace.h5")
         self.succeed("convert", self.trace, "bf16.kvtrace.h5", "--dtype", "bf16")
 
         def set_value(name, index, value):
@@ -240,7 +240,7 @@ class SettingsInSilence(Cases):
         _, said = self.run_first("renamed", "--set", "system=./my_kvswap.json")
         self.assertIn("system.kvswap.cache.capacity_groups is not used", said)
         notes = json.loads((self.folder / "renamed/manifest.json").read_text())["notes"]
-        self.assertIn("capacity_groups", notes[0])
+        self.assertTrue(any("capacity_groups" in note for note in notes), notes)
 
     def test_a_tuned_file_says_what_replaced_it(self):
         system = json.loads((SOURCE / "configs/systems/kvswap.json").read_text())
@@ -307,11 +307,11 @@ class SettingsInSilence(Cases):
 class ModelsInSilence(Cases):
     def test_garbage_collection_that_wraps_is_marked(self):
         rows = {}
-        for name, capacity in (("wraps", 64 << 20), ("fits", 8 << 30)):
+        for name, capacity in (("wraps", 16 << 20), ("fits", 8 << 30)):
             (rows[name],), said = self.run_first(
                 name, "--set", "system=dynakv_global", "--set",
                 f"device.gc_capacity_bytes={capacity}", "--set", "device.gc_block_stripes=2",
-                "--set", "device.gc_spare_percent=50")
+                "--set", "device.gc_spare_percent=300")
             self.assertEqual("warning: gc_wraps (dynakv_global)" in said, name == "wraps")
         self.assertEqual(rows["wraps"]["marks"], "gc_wraps")
         self.assertEqual(rows["fits"]["marks"], "")

@@ -66,10 +66,14 @@ Experiment load(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
   Experiment experiment =
       options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  return experiment;
+}
+
+/// Of settings without effect. In the end: a mistake is one line, whatever else there is to say.
+void warn_of_settings(const Experiment& experiment) {
   for (const std::string& note : experiment.notes) {
     std::cerr << "kvreplay: warning: " << note << '\n';
   }
-  return experiment;
 }
 
 void warn_of_marks(const ReplayResult& result) {
@@ -154,6 +158,7 @@ void run_experiment(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_settings(experiment);
   warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
@@ -239,7 +244,10 @@ void run_sweep(const RunOptions& options) {
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   Replay replay(experiment, replay_options);
   if (!options.quiet || options.plan) show_plan(replay, experiment, options);
-  if (options.plan) return;
+  if (options.plan) {
+    warn_of_settings(experiment);
+    return;
+  }
 
   const ReplayResult result = replay.run();
   interrupt.reset();  // the folder of results has a cleanup of its own
@@ -252,6 +260,7 @@ void run_sweep(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_settings(experiment);
   warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
