@@ -34,7 +34,7 @@ struct Ending {
   int exit_code = 0;
   std::atomic<bool> said{false};
 };
-Ending ending;
+Ending program_ending;
 static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
 
 /// Whether a thread of an InterruptCleanup waits, which can remove a folder; a handler cannot.
@@ -45,10 +45,10 @@ std::atomic<bool> has_waiter{false};
 void end_program(std::string_view message, int exit_code) {
   constexpr timespec kMoment{0, 20'000'000};
   constexpr int kMoments = 250;  // then the waiting thread is stuck
-  if (!ending.begun.test_and_set()) {
-    ending.message = message;
-    ending.exit_code = exit_code;
-    ending.said = true;
+  if (!program_ending.begun.test_and_set()) {
+    program_ending.message = message;
+    program_ending.exit_code = exit_code;
+    program_ending.said = true;
     for (int i = 0; has_waiter && i < kMoments; ++i) ::nanosleep(&kMoment, nullptr);
     remove_temporary_files();
     write_line(message);
@@ -100,10 +100,10 @@ void InterruptCleanup::wait(const std::stop_token& stop) const {
   constexpr timespec kPatience{0, 50'000'000};  // how late a stop is noticed
   while (!stop.stop_requested()) {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
-    if (ending.said) {
+    if (program_ending.said) {
       remove_outputs();
-      write_line(ending.message);
-      ::_exit(ending.exit_code);
+      write_line(program_ending.message);
+      ::_exit(program_ending.exit_code);
     }
     if (signal < 0) continue;
     remove_outputs();

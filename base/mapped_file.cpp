@@ -41,24 +41,24 @@ struct MappedFile::Entry {
 
 namespace {
 
-std::atomic<MappedFile::Entry*> entries{nullptr};
-std::mutex entries_mutex;
+std::atomic<MappedFile::Entry*> mapped_entries{nullptr};
+std::mutex mapped_entries_mutex;
 int failure_exit_code = 0;
 
 MappedFile::Entry* free_entry() {
-  for (MappedFile::Entry* entry = entries; entry != nullptr; entry = entry->next) {
+  for (MappedFile::Entry* entry = mapped_entries; entry != nullptr; entry = entry->next) {
     if (entry->begin == 0) return entry;
   }
   auto* const made = new MappedFile::Entry;
-  made->next = entries;
-  entries = made;
+  made->next = mapped_entries;
+  mapped_entries = made;
   return made;
 }
 
 /// A line put together without allocation.
-class Line {
+class MessageLine {
  public:
-  Line& operator<<(std::string_view text) {
+  MessageLine& operator<<(std::string_view text) {
     for (const char character : text) {
       if (size_ + 1 < text_.size())
         text_[size_++] = character < ' ' && character >= 0 ? ' ' : character;
@@ -77,14 +77,14 @@ class Line {
 
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const MappedFile::Entry* entry = entries;
+  const MappedFile::Entry* entry = mapped_entries;
   while (entry != nullptr && !(entry->begin <= address && address < entry->end))
     entry = entry->next;
   if (entry == nullptr) {  // not ours: as it would have been without this handler
     ::signal(signal, SIG_DFL);
     return;
   }
-  Line line;
+  MessageLine line;
   line << "kvreplay: " << entry->file << ": ";
   for (const MappedFile::Entry::Part* part = entry->parts; part != nullptr; part = part->next) {
     if (part->begin <= address && address < part->end) {
@@ -130,7 +130,7 @@ MappedFile::MappedFile(const std::string& file, std::string_view allowed) : file
                     allowed);
   }
   bytes_ = static_cast<const std::byte*>(bytes);
-  const std::lock_guard guard(entries_mutex);
+  const std::lock_guard guard(mapped_entries_mutex);
   entry_ = free_entry();
   entry_->descriptor = descriptor_;
   entry_->file = file;
@@ -143,7 +143,7 @@ MappedFile::MappedFile(const std::string& file, std::string_view allowed) : file
 MappedFile::~MappedFile() {
   ::munmap(const_cast<std::byte*>(bytes_), static_cast<std::size_t>(status_.st_size));
   ::close(descriptor_);
-  const std::lock_guard guard(entries_mutex);
+  const std::lock_guard guard(mapped_entries_mutex);
   entry_->begin = 0;
 }
 
@@ -158,7 +158,7 @@ void MappedFile::release(std::int64_t offset, std::int64_t bytes) const {
 
 void MappedFile::name_part(std::int64_t offset, std::int64_t bytes, std::string within) {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes_) + static_cast<std::uintptr_t>(offset);
-  const std::lock_guard guard(entries_mutex);
+  const std::lock_guard guard(mapped_entries_mutex);
   entry_->kept.push_back(std::make_unique<Entry::Part>(Entry::Part{
       begin, begin + static_cast<std::uintptr_t>(bytes), std::move(within), entry_->parts}));
   entry_->parts = entry_->kept.back().get();

@@ -17,7 +17,7 @@ UserError folder_error(const fs::path& path, const std::error_code& code) {
           "a writable folder with free space"};
 }
 
-UserError taken_error(const fs::path& path) {
+UserError folder_taken_error(const fs::path& path) {
   return {SourceLocation{path.string(), ""}, "is there already", "a new or empty folder"};
 }
 
@@ -47,7 +47,7 @@ ResultFolder ResultFolder::at(const std::string& path) {
   return {path, false};
 }
 void ResultFolder::check_free(const std::string& path) {
-  if (!is_free(without_slash(path))) throw taken_error(path);
+  if (!is_free(without_slash(path))) throw folder_taken_error(path);
 }
 ResultFolder ResultFolder::numbered(const std::string& path) {
   return {path, true};
@@ -55,7 +55,7 @@ ResultFolder ResultFolder::numbered(const std::string& path) {
 
 ResultFolder::ResultFolder(const fs::path& path, bool numbered)
     : path_(without_slash(path)), numbered_(numbered) {
-  if (!numbered_ && !is_free(path_)) throw taken_error(path_);
+  if (!numbered_ && !is_free(path_)) throw folder_taken_error(path_);
   const fs::path beside = nearest_existing(path_.parent_path()) / path_.filename();
   remove_abandoned(beside.string());
   temporary_ = partial_name(beside.string());
@@ -90,7 +90,7 @@ std::string ResultFolder::commit() {
     const bool taken = code == std::errc::directory_not_empty || code == std::errc::file_exists ||
                        code == std::errc::not_a_directory;
     if (!taken) throw folder_error(name, code);
-    if (!numbered_) throw taken_error(name);
+    if (!numbered_) throw folder_taken_error(name);
     name = path_.string() + "-" + std::to_string(number);
   }
   committed_ = true;

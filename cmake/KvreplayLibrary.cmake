@@ -28,6 +28,27 @@ function(kvreplay_compile_options TARGET)
   endif()
 endfunction()
 
+# Where CMAKE_UNITY_BUILD is on, the sources of one folder compile as one file: most of what a file
+# takes to compile are templates of the standard library, of JSON and of the test framework, and these
+# are then instantiated once per folder. So names at file scope are unique within a folder, except in
+# parts: each compiles by itself, because most are begun as a copy of another.
+function(kvreplay_compile_by_folder TARGET)
+  set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
+  foreach(source ${ARGN})
+    file(STRINGS ${source} part REGEX "^const Registered<")
+    if(NOT part)
+      get_filename_component(folder ${source} DIRECTORY)
+      file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
+      string(REPLACE "/" "_" folder ${folder})
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
+    endif()
+  endforeach()
+  if(CMAKE_UNITY_BUILD)
+    # Types of an anonymous namespace are local to the one file, although it includes their source.
+    target_compile_options(${TARGET} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # The headers and source files below FOLDER that belong to its library.
 function(kvreplay_files FOLDER OUT)
   file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
@@ -79,6 +100,7 @@ function(kvreplay_library FOLDER)
   if(sources)
     add_library(${target} OBJECT ${sources})
     kvreplay_compile_options(${target})
+    kvreplay_compile_by_folder(${target} ${sources})
     target_include_directories(${target} PUBLIC ${root})
     target_link_libraries(${target} PUBLIC ${links})
   else()

@@ -19,10 +19,10 @@ enum class Kind { kReads, kWrites, kMixes };
 constexpr std::array kKinds{Kind::kReads, Kind::kWrites, Kind::kMixes};
 constexpr std::array kUses{PointUse::kFitted, PointUse::kHeldOut, PointUse::kPredicted};
 
-const char* to_text(Kind kind) {
+const char* name_of(Kind kind) {
   return kind == Kind::kReads ? "reads" : kind == Kind::kWrites ? "writes" : "mixes";
 }
-const char* to_text(PointUse use) {
+const char* name_of(PointUse use) {
   return use == PointUse::kFitted ? "fitted" : use == PointUse::kHeldOut ? "held out" : "predicted";
 }
 
@@ -80,11 +80,11 @@ std::vector<std::string> error_texts(const Calibration& calibration) {
     for (const PointUse use : kUses) {
       const std::vector<FittedPoint> points = points_of(calibration, kind, use);
       if (points.empty()) continue;
-      text += (text.empty() ? "" : ", ") + std::string(to_text(use)) + " " + error_text(points);
+      text += (text.empty() ? "" : ", ") + std::string(name_of(use)) + " " + error_text(points);
       const std::string latencies = kind == Kind::kMixes ? mix_latency_text(points) : "";
       if (!latencies.empty()) text += " (" + latencies + ")";
     }
-    if (!text.empty()) texts.push_back(std::string(to_text(kind)) + " " + text);
+    if (!text.empty()) texts.push_back(std::string(name_of(kind)) + " " + text);
   }
   if (texts.size() == 1 && has(calibration, Kind::kReads, PointUse::kFitted)) {
     texts.front().erase(0, std::string("reads ").size());
@@ -134,7 +134,7 @@ std::string points_text(const Calibration& calibration, Kind kind, PointUse use)
     }
     table.add_row(std::move(row));
   }
-  std::string title = std::string(to_text(kind)) + ", " + to_text(use);
+  std::string title = std::string(name_of(kind)) + ", " + name_of(use);
   title.front() = static_cast<char>(std::toupper(title.front()));
   return '\n' + title + '\n' + table.text();
 }
@@ -193,7 +193,7 @@ std::string calibration_csv(const Calibration& calibration) {
       for (const FittedPoint& point : points_of(calibration, kind, use)) {
         const MeasuredPoint& measured = point.measured;
         text +=
-            format_text("%s,%s,%g,%llu,%u,%.1f,%.1f,%.3f,%.3f", to_text(kind), to_text(use),
+            format_text("%s,%s,%g,%llu,%u,%.1f,%.1f,%.3f,%.3f", name_of(kind), name_of(use),
                         measured.write_share, static_cast<unsigned long long>(measured.bytes),
                         measured.depth, measured.iops, point.iops, measured.mean_us, point.mean_us);
         for (const auto& [found, model] :

@@ -16,7 +16,7 @@ constexpr double kMax = 1e15;  ///< limit of bytes and values: whole numbers bel
 const std::vector<std::string> kQuantities{"mb_s", "mib_s", "iops", "mean_us"};
 const std::vector<std::string> kPatterns{"random", "sequential"};
 
-double number(const ConfigNode& node, double min, double max) {
+double number_within(const ConfigNode& node, double min, double max) {
   const Value value = node.argument().value;
   double result = NAN;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
@@ -70,19 +70,20 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
   }
   table.fitted = one_of(node.at("use"), "use", {"fit", "held out"}) == "fit";
   table.quantity = one_of(node.at("quantity"), "quantity", kQuantities);
-  table.allowed_median_percent = number(node.at("allowed_median_percent"), 0, 1000);
+  table.allowed_median_percent = number_within(node.at("allowed_median_percent"), 0, 1000);
 
   table.workload.sequential = one_of(node.at("pattern"), "pattern", kPatterns) == "sequential";
   if (node.has("write_percent")) {
-    table.workload.write_share = number(node.at("write_percent"), 0, 100) / 100;
+    table.workload.write_share = number_within(node.at("write_percent"), 0, 100) / 100;
   }
   if (node.has("range_bytes")) {
     table.workload.range_bytes =
-        static_cast<std::uint64_t>(number(node.at("range_bytes"), 1, kMax));
+        static_cast<std::uint64_t>(number_within(node.at("range_bytes"), 1, kMax));
   }
   table.workload.requests = 0;  // set per row, by request size
   if (node.has("requests")) {
-    table.workload.requests = static_cast<std::uint64_t>(number(node.at("requests"), 1, 1e9));
+    table.workload.requests =
+        static_cast<std::uint64_t>(number_within(node.at("requests"), 1, 1e9));
   }
   for (const ConfigNode& row : node.at("rows").items()) {
     const std::vector<ConfigNode> cells = row.items();
@@ -90,9 +91,9 @@ MeasuredTable MeasuredTable::parse(const ConfigNode& node) {
       throw UserError(row.place(), std::to_string(cells.size()) + " values",
                       "[bytes, depth, " + table.quantity + "]");
     }
-    table.rows.push_back({static_cast<std::uint64_t>(number(cells[0], 1, kMax)),
-                          static_cast<std::uint32_t>(number(cells[1], 1, 65535)),
-                          number(cells[2], 1e-6, kMax)});
+    table.rows.push_back({static_cast<std::uint64_t>(number_within(cells[0], 1, kMax)),
+                          static_cast<std::uint32_t>(number_within(cells[1], 1, 65535)),
+                          number_within(cells[2], 1e-6, kMax)});
   }
   if (table.rows.empty()) throw UserError(node.at("rows").place(), "no row", "at least one");
   return table;

@@ -101,7 +101,7 @@ std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t max
 /// far apart, one of the three is wrong, and nothing shows which: a rate limit, or an engine that
 /// submits less, leaves fewer outstanding; fio with SQPOLL on few processors reports impossibly
 /// high latencies. Such a point is no evidence.
-void take(MeasuredPoints& found, const MeasuredPoint& point) {
+void take_point(MeasuredPoints& found, const MeasuredPoint& point) {
   constexpr double kFactor = 1.5;
   const double outstanding = point.iops * point.mean_us * 1e-6;
   if (outstanding > point.depth / kFactor && outstanding < point.depth * kFactor) {
@@ -150,7 +150,7 @@ MeasuredPoints from_probe(const ConfigNode& root) {
     if (point.write_share > 0) point.requests = positive(node.at("requests"), kMaxRequests);
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
-    take(found, point);
+    take_point(found, point);
     if (node.has("burst") && node.at("burst").has("mixing")) {
       found.mixing = number(node.at("burst").at("mixing"), kMaxMixing, -kMaxMixing);
     }
@@ -251,7 +251,7 @@ MeasuredPoints from_fio(const ConfigNode& root) {
     };
     if (*write_share < 1) point.read_us = add("read");
     if (*write_share > 0) point.write_us = add("write");
-    take(found, point);
+    take_point(found, point);
   }
   return found;
 }

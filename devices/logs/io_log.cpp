@@ -123,13 +123,13 @@ class LogReader {
       ++log_.left_out;
       return true;
     }
-    constexpr std::uint64_t kSector = 512;
-    const auto sector = lines_.number<std::uint64_t>(0, kMaxLogOffset / kSector, kAllowed);
+    constexpr std::uint64_t kSectorBytes = 512;
+    const auto sector = lines_.number<std::uint64_t>(0, kMaxLogOffset / kSectorBytes, kAllowed);
     if (lines_.word() != "+") throw lines_.wrong(kAllowed);
-    const auto sectors = lines_.number<std::uint64_t>(1, kMaxBytes / kSector, kAllowed);
+    const auto sectors = lines_.number<std::uint64_t>(1, kMaxBytes / kSectorBytes, kAllowed);
     one_target(device);
     time_ns_ = nanoseconds(time, kAllowed);
-    add({sector * kSector, sectors * kSector}, write);
+    add({sector * kSectorBytes, sectors * kSectorBytes}, write);
     return true;
   }
 

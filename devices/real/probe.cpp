@@ -129,8 +129,8 @@ std::string utc_now() {
   return text.data();
 }
 
-Json setting_json(const BlockTarget& target, const EngineChoice& choice, const std::string& notes,
-                  const ProbeGrid& grid) {
+Json probe_setting_json(const BlockTarget& target, const EngineChoice& choice,
+                        const std::string& notes, const ProbeGrid& grid) {
   Json json;
   json["target"] = {{"path", target.path()},
                     {"kind", target.is_block_device() ? "block device" : "file"},
@@ -294,7 +294,7 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
                                     grid.max_depth(), &measuring.watch);
           fill_random(io.memory(), grid.seed);
           Json setting =
-              setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);
+              probe_setting_json(*own_target, choice, notes_of(io.engine(), request.pages), grid);
           measuring.tell([&sink, setting] { sink.on_setting(setting); });
           *result = probe(*own_target, io.engine(), grid, measuring.stop,
                           [&measuring, &sink](const ProbePoint& point) {

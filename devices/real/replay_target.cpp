@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-Json setting_json(const BlockTarget& target, const EngineChoice& choice, std::uint32_t depth,
-                  const std::string& notes) {
+Json replay_setting_json(const BlockTarget& target, const EngineChoice& choice, std::uint32_t depth,
+                         const std::string& notes) {
   Json setting;
   setting["target"] = {{"path", target.path()},
                        {"kind", target.is_block_device() ? "block device" : "file"},
@@ -71,7 +71,8 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
     const EngineWithMemory io(choice.name, *own_target, memory_bytes(schedule, depth), pages, depth,
                               &measuring.watch);
     fill_random(io.memory(), 1);
-    const Json setting = setting_json(*own_target, choice, depth, notes_of(io.engine(), pages));
+    const Json setting =
+        replay_setting_json(*own_target, choice, depth, notes_of(io.engine(), pages));
     measuring.tell([setting, &sink, &setting_sent] {
       sink.on_setting(setting);
       setting_sent = true;

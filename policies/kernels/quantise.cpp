@@ -4,7 +4,7 @@ namespace kvreplay::kernels {
 namespace {
 
 float round_to_half(float value) {
-  return to_float(to_half(value));
+  return kvreplay::to_float(kvreplay::to_half(value));
 }
 
 }  // namespace
@@ -15,20 +15,20 @@ float fp8_scale(const Half* row, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     max = std::max(max, static_cast<std::uint16_t>(row[i].bits & 0x7fffu));
   }
-  return max == 0 ? 1.0f : to_float(Half{max}) / kFp8Maximum;
+  return max == 0 ? 1.0f : kvreplay::to_float(Half{max}) / kFp8Maximum;
 }
 
 void fp8_round_trip(const Half* from, std::int64_t n, float scale, Half* to) {
   for (std::int64_t i = 0; i < n; ++i) {
-    to[i] = to_half(fp8_to_float(to_fp8(to_float(from[i]) / scale)) * scale);
+    to[i] = kvreplay::to_half(fp8_to_float(to_fp8(kvreplay::to_float(from[i]) / scale)) * scale);
   }
 }
 
 IntScale int_scale(const Half* from, std::int64_t n, std::int64_t stride, int bits) {
-  float minimum = to_float(from[0]);
+  float minimum = kvreplay::to_float(from[0]);
   float maximum = minimum;
   for (std::int64_t i = 1; i < n; ++i) {
-    const float x = to_float(from[i * stride]);
+    const float x = kvreplay::to_float(from[i * stride]);
     minimum = std::min(minimum, x);
     maximum = std::max(maximum, x);
   }
@@ -39,7 +39,7 @@ IntScale int_scale(const Half* from, std::int64_t n, std::int64_t stride, int bi
 void int_round_trip(const Half* from, std::int64_t n, std::int64_t stride, int bits, Half* to) {
   const IntScale scale = int_scale(from, n, stride, bits);
   for (std::int64_t i = 0; i < n * stride; i += stride) {
-    to[i] = to_half(int_value(int_code(to_float(from[i]), scale, bits), scale));
+    to[i] = kvreplay::to_half(int_value(int_code(kvreplay::to_float(from[i]), scale, bits), scale));
   }
 }
 

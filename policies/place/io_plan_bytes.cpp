@@ -72,16 +72,16 @@ void read_extents(PackedReader& read, std::vector<Extent>& extents) {
   }
 }
 
-void require(bool holds) {
+void require_fit(bool holds) {
   if (!holds) throw std::logic_error("a stored plan whose parts do not fit each other");
 }
 
 void check_extents(const std::vector<std::int64_t>& begins, const std::vector<Extent>& extents,
                    std::size_t steps, std::uint64_t end) {
-  require(begins.size() == steps + 1 && begins.front() == 0 &&
-          std::is_sorted(begins.begin(), begins.end()) && begins.back() == std::ssize(extents));
+  require_fit(begins.size() == steps + 1 && begins.front() == 0 &&
+              std::is_sorted(begins.begin(), begins.end()) && begins.back() == std::ssize(extents));
   for (const Extent& extent : extents) {
-    require(extent.offset <= end && extent.bytes <= end - extent.offset);
+    require_fit(extent.offset <= end && extent.bytes <= end - extent.offset);
   }
 }
 
@@ -92,18 +92,18 @@ void check_layer(const LayerPlan& layer, std::int64_t plan_steps) {
   check_extents(io.read_begin, io.reads, steps, io.region_bytes);
   check_extents(io.write_begin, io.writes, steps, io.region_bytes);
   if (io.cache_paged) {
-    require(io.cache_read_begin.size() > steps);
-    require(std::is_sorted(io.cache_read_begin.begin(), io.cache_read_begin.end()) &&
-            io.cache_read_begin.front() >= 0 &&
-            io.cache_read_begin.back() == std::ssize(io.cache_reads));
+    require_fit(io.cache_read_begin.size() > steps);
+    require_fit(std::is_sorted(io.cache_read_begin.begin(), io.cache_read_begin.end()) &&
+                io.cache_read_begin.front() >= 0 &&
+                io.cache_read_begin.back() == std::ssize(io.cache_reads));
   }
   const LayerPlan::Accounting& counted = layer.accounting;
   for (const auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
                              &counted.best_hit_bytes, &counted.moved_bytes,
                              &layer.compute.score_bytes, &layer.compute.score_flops}) {
-    require(values->size() == steps);
+    require_fit(values->size() == steps);
   }
-  require(layer.compute.attended_tokens.size() == steps);
+  require_fit(layer.compute.attended_tokens.size() == steps);
 }
 
 struct PlanWriter {
@@ -149,7 +149,7 @@ IoPlan plan_from(std::string_view bytes) {
   plan.layers.resize(read.count());
   for (LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanReader{read});
   read.check_end();
-  require(plan.steps >= 0 && plan.prompt_tokens >= 0);
+  require_fit(plan.steps >= 0 && plan.prompt_tokens >= 0);
   for (const LayerPlan& layer : plan.layers) check_layer(layer, plan.steps);
   return plan;
 }

@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-void require(bool holds, const std::string& what) {
+void expect_holds(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error("an invariant does not hold: " + what);
 }
 
@@ -46,15 +46,15 @@ void PlaceCheck::read(std::span<const Extent> extents, std::int64_t bytes,
     }
     unwritten += static_cast<std::int64_t>(extent.bytes - covered);
   }
-  require(located == bytes, "a group's ranges hold " + std::to_string(located) + " of its " +
-                                std::to_string(bytes) + " bytes");
-  require(unwritten <= waiting,
-          "a group is read before " + std::to_string(unwritten) + " of its bytes were written");
+  expect_holds(located == bytes, "a group's ranges hold " + std::to_string(located) + " of its " +
+                                     std::to_string(bytes) + " bytes");
+  expect_holds(unwritten <= waiting, "a group is read before " + std::to_string(unwritten) +
+                                         " of its bytes were written");
 }
 
 void PlaceCheck::event(const StoredStream& stored, const GroupEvent& event) {
   const std::string_view fault = stored.groups().fault(event);
-  require(fault.empty(), "an event has " + std::string(fault));
+  expect_holds(fault.empty(), "an event has " + std::string(fault));
 }
 
 void PlaceCheck::end_step(std::span<const StoredStream* const> streams, const Cache& cache,
@@ -72,13 +72,13 @@ void PlaceCheck::end_step(std::span<const StoredStream* const> streams, const Ca
     for (Token token = 0; token < tokens; ++token) {
       placed += groups.where(token) == Groups::Where::kEvicted ? 1 : 0;
     }
-    require(seen == placed, std::to_string(seen) + " tokens were seen, and " +
-                                std::to_string(placed) + " are in a place");
+    expect_holds(seen == placed, std::to_string(seen) + " tokens were seen, and " +
+                                     std::to_string(placed) + " are in a place");
     const auto stream = static_cast<std::int32_t>(s);
     for (GroupId group = 0; group < groups.count(); ++group) {
       const bool held = !cache.holds_everything() && cache.contains({stream, group});
       if (held) {
-        require(groups.live(group), "the cache holds a group without tokens");
+        expect_holds(groups.live(group), "the cache holds a group without tokens");
         held_bytes += stored.group_bytes(group);
       }
       if (groups.live(group) && !cache.holds_everything()) {
@@ -89,18 +89,19 @@ void PlaceCheck::end_step(std::span<const StoredStream* const> streams, const Ca
     }
   }
   if (cache.holds_everything()) return;
-  require(held_bytes == cache.used_bytes(), "the cache counts " +
-                                                std::to_string(cache.used_bytes()) + " bytes of " +
-                                                std::to_string(held_bytes));
+  expect_holds(held_bytes == cache.used_bytes(), "the cache counts " +
+                                                     std::to_string(cache.used_bytes()) +
+                                                     " bytes of " + std::to_string(held_bytes));
   std::sort(all.begin(), all.end(),
             [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
   std::uint64_t end = 0;
   for (const Extent& extent : all) {
     if (extent.bytes == 0) continue;
-    require(extent.offset >= end, "two live groups lie on byte " + std::to_string(extent.offset));
+    expect_holds(extent.offset >= end,
+                 "two live groups lie on byte " + std::to_string(extent.offset));
     end = extent.end();
   }
-  require(end <= layout.region_bytes(), "a group lies beyond the layout's region");
+  expect_holds(end <= layout.region_bytes(), "a group lies beyond the layout's region");
 }
 
 }  // namespace kvreplay

@@ -21,7 +21,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kLogitRows = 64;
+constexpr std::int64_t kClosedLoopLogitRows = 64;
 
 // Units of progress.
 constexpr std::int64_t kPromptTokenWork = 1;
@@ -330,8 +330,8 @@ void run_prompt(Transformer& transformer, Prompt& prompt) {
         std::span(positions).subspan(static_cast<std::size_t>(begin),
                                      static_cast<std::size_t>(count)),
         prompt.attention);
-    for (std::int64_t first = 0; first < count; first += kLogitRows) {
-      const std::int64_t rows = std::min(kLogitRows, count - first);
+    for (std::int64_t first = 0; first < count; first += kClosedLoopLogitRows) {
+      const std::int64_t rows = std::min(kClosedLoopLogitRows, count - first);
       const std::span<const float> logits =
           transformer.logits(hidden.subspan(static_cast<std::size_t>(first * a.hidden_size),
                                             static_cast<std::size_t>(rows * a.hidden_size)));

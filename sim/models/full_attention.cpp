@@ -9,7 +9,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kTaskRows = 64;
+constexpr std::int64_t kAttentionTaskRows = 64;
 
 }  // namespace
 
@@ -26,11 +26,12 @@ void FullAttention::attend(const LayerBatch& batch, float* outputs) {
   assert(batch.positions.back() - batch.positions.front() + 1 == batch.rows);
   assert(batch.positions.back() < capacity_);
   pool_.run(architecture_.kv_heads, [&](std::int64_t head) { store(batch, head); });
-  const std::int64_t blocks = (batch.rows + kTaskRows - 1) / kTaskRows;
+  const std::int64_t blocks = (batch.rows + kAttentionTaskRows - 1) / kAttentionTaskRows;
   pool_.run(blocks * architecture_.query_heads, [&](std::int64_t task) {
     // The last rows come first because they see the most tokens.
     const std::int64_t block = blocks - 1 - task / architecture_.query_heads;
-    attend_rows(batch, block * kTaskRows, std::min(batch.rows, (block + 1) * kTaskRows),
+    attend_rows(batch, block * kAttentionTaskRows,
+                std::min(batch.rows, (block + 1) * kAttentionTaskRows),
                 task % architecture_.query_heads, outputs);
   });
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/config.hpp"
 #include "base/error.hpp"
 #include "base/number_text.hpp"
 #include "base/table.hpp"
@@ -23,7 +24,7 @@ constexpr std::array kLayouts{"sequence", "grouped", "correlated"};
 constexpr double kHotShare = 0.8;
 constexpr std::int64_t kPageTokens = 16;
 
-struct Row {
+struct StatisticsRow {
   Mean variance{};
   std::array<Mean, kWithin.size()> selected{};
   Mean reused{};
@@ -33,7 +34,7 @@ struct Row {
   Mean reencoded{};
   std::array<Mean, kLayouts.size()> read_bytes{};
 
-  Row& operator+=(const Row& other) {
+  StatisticsRow& operator+=(const StatisticsRow& other) {
     variance += other.variance;
     for (std::size_t i = 0; i < selected.size(); ++i) selected[i] += other.selected[i];
     reused += other.reused;
@@ -46,7 +47,7 @@ struct Row {
   }
 };
 
-std::vector<LogStatistics::Field> fields_of(const Row& row) {
+std::vector<LogStatistics::Field> fields_of(const StatisticsRow& row) {
   std::vector<LogStatistics::Field> fields{{"key_variance", row.variance, 3}};
   for (std::size_t i = 0; i < kWithin.size(); ++i) {
     fields.push_back({"selected_within_" + std::to_string(kWithin[i]), row.selected[i], 3});
@@ -63,7 +64,8 @@ std::vector<LogStatistics::Field> fields_of(const Row& row) {
 }
 
 /// Adds the statistics of groups, including the variance of their keys where there is a trace.
-void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* trace, Row& row) {
+void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* trace,
+                StatisticsRow& row) {
   std::optional<TraceLayer> data;
   if (trace != nullptr) {
     const std::vector<std::int64_t>& recorded = trace->info().recorded_layers;
@@ -88,9 +90,11 @@ void add_groups(const AccessLog& log, const LayerLog& layer, const TraceReader* 
 }
 
 /// Adds the lengths of the reads without a cache, whatever the system's own layout.
-void add_reads(const AccessLog& log, std::vector<Row>& rows) {
+void add_reads(const AccessLog& log, std::vector<StatisticsRow>& rows) {
   for (std::size_t i = 0; i < kLayouts.size(); ++i) {
-    PlaceSpec spec{PartConfig<Cache>::by_name("none"), PartConfig<Layout>::by_name(kLayouts[i])};
+    const PlaceSpec spec = PlaceSpec::parse(ConfigNode::parse(
+        R"({"cache": {"part": "none"}, "layout": {"part": ")" + std::string(kLayouts[i]) + R"("}})",
+        "log statistics"));
     const bool has_window =
         std::any_of(log.layers.begin(), log.layers.end(), [](const LayerLog& layer) {
           return !layer.streams.empty() && layer.streams.front().window_begin.size() > 1;
@@ -107,13 +111,13 @@ void add_reads(const AccessLog& log, std::vector<Row>& rows) {
 
 std::vector<LogStatistics> log_statistics(const AccessLog& log, const TraceReader* trace,
                                           bool by_layer) {
-  std::vector<Row> rows(log.layers.size());
+  std::vector<StatisticsRow> rows(log.layers.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (!log.layers[i].full_attention) add_groups(log, log.layers[i], trace, rows[i]);
   }
   add_reads(log, rows);
   std::vector<LogStatistics> result;
-  Row all;
+  StatisticsRow all;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (log.layers[i].full_attention) continue;
     all += rows[i];

@@ -122,7 +122,7 @@ void check(const std::vector<ShardFile>& shards) {
   for (const ShardFile& shard : shards) {
     if (shard.config_sha256 != first.config_sha256 || shard.count != first.count ||
         shard.cells_of_all != first.cells_of_all) {
-      throw UserError({shard.folder, ""}, "is of another run than " + first.folder + "",
+      throw UserError({shard.folder, ""}, "is of another run than " + first.folder,
                       "shards of one experiment, of equal settings, traces and program");
     }
     const auto [there, is_new] = folder_of.emplace(shard.index, shard.folder);

@@ -25,6 +25,8 @@ std::string parts_text(const Composition& composition) {
   std::string text;
   std::vector<std::string> roles(SystemSpec::roles().begin(), SystemSpec::roles().end());
   roles.insert(roles.begin(), "stream");
+  std::size_t width = 10;
+  for (const std::string& role : roles) width = std::max(width, role.size());
   for (const std::string& role : roles) {
     const nlohmann::json& member = object.at(role);
     std::string arguments;
@@ -33,7 +35,7 @@ std::string parts_text(const Composition& composition) {
       arguments += (arguments.empty() ? "" : ", ") + name + " " +
                    (value.is_string() ? value.get<std::string>() : value.dump());
     }
-    text += "  " + role + std::string(10 - role.size(), ' ') + " " +
+    text += "  " + role + std::string(width - role.size(), ' ') + " " +
             (member.contains("part") ? member["part"].get<std::string>() : "");
     if (!arguments.empty()) text += (member.contains("part") ? " (" + arguments + ")" : arguments);
     text += '\n';

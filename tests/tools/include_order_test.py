@@ -12,11 +12,18 @@ from program import PROGRAM, SOURCE
 BUILD = pathlib.Path(PROGRAM).parent
 
 
+def compiles(file, source):
+    """Whether `file` is `source`, or the file by which a folder's sources compile as one."""
+    if "/Unity/" in file:
+        return f'"{source}"' in pathlib.Path(file).read_text(encoding="utf-8")
+    return file == str(source)
+
+
 def compile_with(source, include):
     """Compiles one line, `include`, as if it were in `source`; returns exit code and messages."""
     commands = json.loads((BUILD / "compile_commands.json").read_text(encoding="utf-8"))
     entry = next(entry for entry in commands  # not the agent's, which sees the whole tree
-                 if entry["file"] == str(SOURCE / source) and "agent" not in entry["directory"]
+                 if compiles(entry["file"], SOURCE / source) and "agent" not in entry["directory"]
                  and "kvreplay-agent" not in entry["command"])
     words = [word for word in shlex.split(entry["command"]) if not word.endswith("ccache")]
     with tempfile.TemporaryDirectory() as folder:

@@ -122,7 +122,7 @@ class Report(ProgramTest):
             self.assertEqual((self.folder / "plain" / name).read_bytes(),
                              (self.folder / "run" / name).read_bytes(), name)
         self.assertFalse((self.folder / "plain/timeline.json").exists())
-        self.assertIn("was made without one", self.page_of("plain").text())
+        self.assertIn("This run has no timeline", self.page_of("plain").text())
 
     def test_sweeps_and_merged_shards(self):
         sweep = ("sweep", "first", "--set", f"trace={self.trace}", "--set", "device=ufs40", "--set",

@@ -237,8 +237,8 @@ class Tune(ProgramTest):
             _, said = process.communicate()
             self.assertEqual(process.returncode, 128 + signal.SIGINT, said)
             line = said.splitlines()[-1]
-            self.assertEqual(line, f"kvreplay: interrupted; what is finished is kept in {cache}: "
-                             "the same command goes on from there")
+            self.assertEqual(line, f"kvreplay: interrupted; what is finished is kept in {cache}; "
+                             "the same command continues from there")
             self.assertFalse((self.folder / "stopped").exists())
             self.assertFalse([name for name in os.listdir(self.folder)
                               if re.search(r"partial", name)])

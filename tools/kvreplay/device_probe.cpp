@@ -73,7 +73,7 @@ Collected measure(const ProbeOptions& options) {
   return collected;
 }
 
-void run(ProbeOptions options) {
+void probe(ProbeOptions options) {
   ProbeGrid& grid = options.request.grid;
   grid.patterns.clear();
   for (const std::string& name : options.patterns) grid.patterns.push_back(kPatterns.at(name));
@@ -167,7 +167,7 @@ void add_device_probe(CLI::App& device) {
       "  kvreplay device probe adb:SERIAL:/data/local/tmp/test.bin --create 2G --out phone.json");
   command->callback([options] {
     try {
-      run(*options);
+      probe(*options);
     } catch (const UserError& error) {
       if (!interrupted) throw;
       std::cerr << "kvreplay: " << error.what() << '\n';

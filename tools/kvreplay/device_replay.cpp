@@ -59,7 +59,7 @@ struct WorkloadOptions {
   }
 };
 
-DeviceWorkload load(const WorkloadOptions& options) {
+DeviceWorkload load_workload(const WorkloadOptions& options) {
   DeviceWorkload workload = load_device_workload(options.request);
   if (workload.left_out > 0) {
     std::cerr << "kvreplay: left out " << workload.left_out
@@ -78,7 +78,7 @@ struct ScheduleOptions {
 void write_schedule(const ScheduleOptions& options) {
   check_not_input(options.out, options.workload.request.source);
   check_not_input(options.out, options.workload.request.model_device);
-  const DeviceWorkload workload = load(options.workload);
+  const DeviceWorkload workload = load_workload(options.workload);
   const Schedule& schedule = workload.schedule;
   if (options.format == "fio") {
     const std::string target = std::filesystem::absolute(options.target).string();
@@ -178,7 +178,7 @@ void run_replay(const RunOptions& options) {
   // First, so that no result is lost for lack of a place. The folder itself is created at the end:
   // until then an interrupt must not remove it, because it ends the replay and keeps its steps.
   { const ResultFolder free_and_writable = ResultFolder::at(options.out); }
-  const DeviceWorkload workload = load(options.workload);
+  const DeviceWorkload workload = load_workload(options.workload);
   const TargetRun run = run_on_target(options, workload);
   const ScheduleMeasurement modelled = time_schedule(run.schedule, workload.model);
   const ScheduleComparison comparison(run.schedule, modelled, run.end.measurement);
@@ -238,7 +238,7 @@ void add_device_replay(CLI::App& device) {
         "  kvreplay device time blkparse.txt --model-device emmc51\n"
         "  kvreplay device time sda.blktrace.0 --model-device emmc51    # and .1, .2 ... beside "
         "it");
-    command->callback([options] { std::cout << modelled_times_text(load(*options)); });
+    command->callback([options] { std::cout << modelled_times_text(load_workload(*options)); });
   }
   CLI::App* command = device.add_subcommand(
       "replay", "Run the I/O of an experiment on a real device, and compare it with the model");

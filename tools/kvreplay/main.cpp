@@ -70,7 +70,7 @@ void check_lists(const CLI::App& program, int argc, char** argv) {
   }
 }
 
-int run(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App program(
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
       "times them on modelled flash devices.");
@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   kvreplay::end_at_failed_mapping(kvreplay::kUserMistake);
   try {
-    return kvreplay::run(argc, argv);
+    return kvreplay::run_command(argc, argv);
   } catch (const kvreplay::UserError& error) {
     return kvreplay::fail(error.what(), kvreplay::kUserMistake);
   } catch (const std::exception& error) {

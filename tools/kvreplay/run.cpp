@@ -62,7 +62,7 @@ struct RunOptions {
 /// No viewer opens a file with more cells.
 constexpr std::size_t kTimelineCells = 16;
 
-Experiment load(const RunOptions& options) {
+Experiment load_experiment(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
   Experiment experiment =
       options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
@@ -141,7 +141,7 @@ class Stopwatch {
 
 void run_experiment(const RunOptions& options) {
   const Stopwatch watch;
-  const Experiment experiment = load(options);
+  const Experiment experiment = load_experiment(options);
   warn_of_own_text(experiment);
   check_timeline_folder(options);
   ResultFolder folder = result_folder(options, experiment);
@@ -227,7 +227,7 @@ std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of
 void run_sweep(const RunOptions& options) {
   const Stopwatch watch;
   const Shard shard = shard_of(options.shard);
-  const Experiment experiment = load(options);
+  const Experiment experiment = load_experiment(options);
   warn_of_own_text(experiment);
   check_timeline_folder(options);
   if (!options.out.empty()) ResultFolder::check_free(options.out);

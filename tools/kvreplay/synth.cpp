@@ -27,14 +27,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kEnding = ".synthetic.kvtrace.h5";
 
-Json to_json(const HeadStatistics& statistics) {
+Json report_json(const HeadStatistics& statistics) {
   return {{"entropy_nats", statistics.entropy_nats},    {"top_16_mass", statistics.top_16_mass},
           {"top_64_mass", statistics.top_64_mass},      {"top_256_mass", statistics.top_256_mass},
           {"first_16_mass", statistics.first_16_mass},  {"last_64_mass", statistics.last_64_mass},
           {"top_64_overlap", statistics.top_64_overlap}};
 }
 
-Json to_json(const SynthesisReport& report) {
+Json report_json(const SynthesisReport& report) {
   Json json = {{"source", std::filesystem::path(report.source).filename().string()},
                {"source_sha256", report.source_sha256},
                {"measured_steps", report.measured_steps},
@@ -53,8 +53,8 @@ Json to_json(const SynthesisReport& report) {
     json["heads"].push_back({{"layer", head.layer},
                              {"kv_head", head.kv_head},
                              {"query_head", head.query_head},
-                             {"recorded", to_json(head.recorded)},
-                             {"synthetic", to_json(head.synthetic)}});
+                             {"recorded", report_json(head.recorded)},
+                             {"synthetic", report_json(head.synthetic)}});
   }
   return json;
 }
@@ -107,7 +107,7 @@ void synthesise(SynthOptions options) {
   synthesiser.write(options.out, &*progress);
   progress.reset();
   if (!options.report.empty()) {
-    write_text_file(options.report, to_json(synthesiser.report()).dump(2) + "\n");
+    write_text_file(options.report, report_json(synthesiser.report()).dump(2) + "\n");
   }
   std::cout << to_text(synthesiser.report());
   std::cerr << "kvreplay: wrote " << options.out << " ("

@@ -95,7 +95,7 @@ ExperimentRequest request_of(const TuneOptions& options) {
   return request;
 }
 
-ResultFolder result_folder(const TuneOptions& options, const std::string& name) {
+ResultFolder tuning_folder(const TuneOptions& options, const std::string& name) {
   return options.out.empty() ? ResultFolder::numbered("results/tune-" + name)
                              : ResultFolder::at(options.out);
 }
@@ -131,7 +131,7 @@ void tune_search(const TuneOptions& options) {
   const std::vector<Validation> validations = tuner.validate(tuning, kept);
   interrupt.reset();  // the folder of results has a cleanup of its own
 
-  ResultFolder folder = result_folder(options, tuner.name());
+  ResultFolder folder = tuning_folder(options, tuner.name());
   folder.write_all(tuner.files(tuning, validations, options.command, kept));
   try {
     run_python_tool("plot_tuning", std::vector<std::string>{folder.temporary_path()});
@@ -186,7 +186,7 @@ void tune_kvswap(const TuneOptions& options) {
   progress.reset();
   interrupt.reset();  // the folder of results has a cleanup of its own
 
-  ResultFolder folder = result_folder(options, tuner.name());
+  ResultFolder folder = tuning_folder(options, tuner.name());
   folder.write_all(tuner.files(solved, options.command));
   const std::string name = folder.commit();
   if (solved.measured.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";

@@ -57,8 +57,8 @@ std::vector<std::int64_t> measured_positions(const TraceInfo& info) {
 }
 
 /// Softmax weights of `query` over the keys of positions begin..end-1.
-void attend(std::span<const double> query, std::span<const float> keys, double scale,
-            std::int64_t begin, std::int64_t end, std::vector<double>& weights) {
+void weigh_keys(std::span<const double> query, std::span<const float> keys, double scale,
+                std::int64_t begin, std::int64_t end, std::vector<double>& weights) {
   weights.clear();
   for (std::int64_t token = begin; token < end; ++token) {
     const float* key = keys.data() + token * static_cast<std::int64_t>(query.size());
@@ -85,7 +85,7 @@ AttentionSummary measure_attention(const TraceLayer& layer, const TraceInfo& inf
         const std::int64_t end = position + 1;
         const std::int64_t begin =
             sliding_window > 0 ? std::max<std::int64_t>(0, end - sliding_window) : 0;
-        attend(query, keys, info.softmax_scale, begin, end, weights);
+        weigh_keys(query, keys, info.softmax_scale, begin, end, weights);
         total.add(weights, begin);
       }
       if (progress != nullptr) progress->advance();

@@ -420,7 +420,7 @@ TEST_F(SweepTest, ShardsThatDoNotFitAreRefused) {
   using testing::HasSubstr;
   EXPECT_THAT(error({one}), HasSubstr("shard 2 of 2 is missing"));
   EXPECT_THAT(error({one, one}), HasSubstr("each shard once"));
-  EXPECT_THAT(error({one, other}), HasSubstr("is not of the run"));
+  EXPECT_THAT(error({one, other}), HasSubstr("is of another run than"));
   EXPECT_THAT(error({one, folder_.file("none")}),
               HasSubstr("none/shard.json: cannot be opened for reading"));
   std::ofstream(two + "/shard.json") << "{\"format\": \"kvreplay-shard-2\"}";

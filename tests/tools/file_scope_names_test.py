@@ -1,0 +1,55 @@
+"""Sources of one folder compile as one file, so no two of them may have a function of one name.
+
+They would be overloads of each other, and a call might silently take the other file's (of types,
+constants and equal signatures the compiler says so). Parts compile by themselves
+(cmake/KvreplayLibrary.cmake) and may share names.
+"""
+
+import collections
+import re
+import unittest
+
+from program import SOURCE
+
+ROOMS = ("base", "traces", "devices", "policies", "sim", "tools/kvreplay", "tests")
+DEFINED = re.compile(r"^(?:template .*> )?(?:\[\[\w+\]\] )?(?:constexpr |inline )?"
+                     r"[\w:<>,&*]+(?: [\w:<>,&*]+)* [&*]*(\w+)\(")
+BLOCK = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.DOTALL | re.MULTILINE)
+
+
+def functions(source):
+    """The names of the functions that the anonymous namespaces of a source's text define."""
+    return {match.group(1) for block in BLOCK.findall(source) for line in block.splitlines()
+            if (match := DEFINED.match(line))}
+
+
+def is_part(source):
+    return re.search(r"^const Registered<", source, re.MULTILINE) is not None
+
+
+class FileScopeNames(unittest.TestCase):
+    def test_no_two_sources_of_a_folder_share_one(self):
+        shared = []
+        for room in ROOMS:
+            by_folder = collections.defaultdict(lambda: collections.defaultdict(list))
+            for file in sorted((SOURCE / room).rglob("*.cpp")):
+                text = file.read_text(encoding="utf-8")
+                if not is_part(text):
+                    for name in functions(text):
+                        by_folder[file.parent][name].append(file.name)
+            shared += [f"{folder.relative_to(SOURCE)}: {name} in {', '.join(files)}"
+                       for folder, found in by_folder.items()
+                       for name, files in sorted(found.items()) if len(files) > 1]
+        self.assertFalse(shared, "\n" + "\n".join(shared))
+
+    def test_finds_what_it_looks_for(self):
+        text = ("namespace {\n\nconstexpr int kSteps = 6;\nconst std::string kConfigs = f();\n"
+                "struct Row {\n  int inner(int a) { return a; }\n};\n"
+                "std::vector<Parameter> parameters() {\n  return call(1);\n}\n"
+                "const char* text_of(Kind kind) {\n}\nUserError taken(const std::string& path) {\n}\n"
+                "}  // namespace\nint outside() {\n}\n")
+        self.assertEqual(functions(text), {"parameters", "text_of", "taken"})
+
+
+if __name__ == "__main__":
+    unittest.main()
