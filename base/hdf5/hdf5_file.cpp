@@ -70,6 +70,8 @@ class Handle {
   ~Handle() {
     if (id_ >= 0) close_(id_);
   }
+  /// Whether closing went well: bytes that HDF5 held back may reach the file only now.
+  [[nodiscard]] bool close() { return close_(std::exchange(id_, -1)) >= 0; }
   [[nodiscard]] hid_t get() const { return id_; }
   [[nodiscard]] bool valid() const { return id_ >= 0; }
 
@@ -773,11 +775,12 @@ void Hdf5File::write_bytes(const std::string& path, std::span<const std::int64_t
                            std::span<const std::byte> bytes) {
   assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
   const Library library;
-  const Handle dataset = open_dataset(id_, place(path));
+  Handle dataset = open_dataset(id_, place(path));
   const Handle space = select_box(dataset, place(path), start, count);
   if (bytes.empty()) return;
   if (H5Dwrite(dataset.get(), make_type(type).get(), make_space(count).get(), space.get(),
-               H5P_DEFAULT, bytes.data()) < 0) {
+               H5P_DEFAULT, bytes.data()) < 0 ||
+      !dataset.close()) {
     throw failure(place(path), "cannot be written", kRoom);
   }
 }

@@ -76,7 +76,8 @@ class InjectedFaults(ProgramTest):
         super().tearDownClass()
 
     def call(self, folder, arguments, kind, number, count=None):
-        environment = dict(os.environ, LD_PRELOAD=str(self.library), FAULT_KIND=kind,
+        environment = dict(os.environ, LD_PRELOAD=self.library.name,  # a path with a space would be two
+                           LD_LIBRARY_PATH=str(self.library.parent), FAULT_KIND=kind,
                            FAULT_NUMBER=str(number), FAULT_ROOT=str(folder),
                            ASAN_OPTIONS="verify_asan_link_order=0:allocator_may_return_null=1")
         if count:
