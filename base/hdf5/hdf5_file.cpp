@@ -71,7 +71,7 @@ class Handle {
     if (id_ >= 0) close_(id_);
   }
   /// Whether closing went well: bytes that HDF5 held back may reach the file only now.
-  [[nodiscard]] bool close() { return close_(std::exchange(id_, -1)) >= 0; }
+  [[nodiscard]] bool close_now() { return close_(std::exchange(id_, -1)) >= 0; }
   [[nodiscard]] hid_t get() const { return id_; }
   [[nodiscard]] bool valid() const { return id_ >= 0; }
 
@@ -780,7 +780,7 @@ void Hdf5File::write_bytes(const std::string& path, std::span<const std::int64_t
   if (bytes.empty()) return;
   if (H5Dwrite(dataset.get(), make_type(type).get(), make_space(count).get(), space.get(),
                H5P_DEFAULT, bytes.data()) < 0 ||
-      !dataset.close()) {
+      !dataset.close_now()) {
     throw failure(place(path), "cannot be written", kRoom);
   }
 }
