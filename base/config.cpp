@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "base/files.hpp"
@@ -21,6 +22,62 @@ std::string found_text(const json& node) {
   return "found " + std::string(node.type_name()) + " " + text;
 }
 
+/// Watches a text while it is parsed: how deep it nests, and that no member stands twice.
+class MemberCheck {
+ public:
+  explicit MemberCheck(std::string file) : file_(std::move(file)) {}
+
+  void operator()(int depth, json::parse_event_t event, const json& parsed) {
+    using Event = json::parse_event_t;
+    if (depth > kMaxDepth) {
+      throw UserError({file_, ""}, "found members nested deeper than " + std::to_string(kMaxDepth),
+                      "a flatter JSON object");
+    }
+    switch (event) {
+      case Event::object_start:
+      case Event::array_start:
+        count_item();
+        levels_.push_back({.is_array = event == Event::array_start, .name = "", .seen = {}});
+        break;
+      case Event::object_end:
+      case Event::array_end:
+        levels_.pop_back();
+        break;
+      case Event::key:
+        levels_.back().name = parsed.get<std::string>();
+        if (!levels_.back().seen.insert(levels_.back().name).second) {
+          throw UserError({file_, within()}, "stands twice", "each member once");
+        }
+        break;
+      case Event::value:
+        count_item();
+        break;
+    }
+  }
+
+ private:
+  struct Level {
+    bool is_array = false;
+    std::string name;  ///< of the member that is being parsed
+    std::set<std::string> seen;
+    std::size_t items = 0;
+  };
+
+  void count_item() {
+    if (!levels_.empty() && levels_.back().is_array) ++levels_.back().items;
+  }
+  [[nodiscard]] std::string within() const {
+    std::string path;
+    for (const Level& level : levels_) {
+      path += "/" + (level.is_array ? std::to_string(level.items - 1) : level.name);
+    }
+    return path;
+  }
+
+  std::string file_;
+  std::vector<Level> levels_;
+};
+
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, text.find('\n')));
 }
@@ -35,15 +92,12 @@ ConfigNode ConfigNode::parse(std::string_view text, std::string file) {
   ConfigNode node;
   node.file_ = std::move(file);
   try {
-    const auto check_depth = [&node](int depth, json::parse_event_t, const json&) {
-      if (depth > kMaxDepth) {
-        throw UserError(node.place(),
-                        "found members nested deeper than " + std::to_string(kMaxDepth),
-                        "a flatter JSON object");
-      }
+    MemberCheck check(node.file_);
+    const auto checked = [&check](int depth, json::parse_event_t event, const json& parsed) {
+      check(depth, event, parsed);
       return true;
     };
-    node.root_ = std::make_shared<const json>(json::parse(text, check_depth, true, true));
+    node.root_ = std::make_shared<const json>(json::parse(text, checked, true, true));
   } catch (const json::exception& error) {
     std::string message = first_line(error.what());
     const std::size_t bracket = message.find("] ");
@@ -147,6 +201,7 @@ ConfigNode ConfigNode::with(std::string_view path, std::string_view text) const 
     member = &(*member)[name];
   }
   json value = json::parse(text, nullptr, false);
+  if (value.is_structured()) value = parse(text, "--set " + std::string(path)).raw();
   *member = value.is_discarded() ? json(std::string(text)) : std::move(value);
   ConfigNode changed = *this;
   changed.node_ = root.get();

@@ -37,6 +37,12 @@ void check_not_input(const std::string& out, const std::string& input) {
   if (same) throw UserError({out, ""}, "is what the command reads (" + input + ")", "another file");
 }
 
+void check_is_new(const std::string& out) {
+  std::error_code code;
+  if (fs::symlink_status(out, code).type() == fs::file_type::not_found) return;
+  throw UserError({out, ""}, "is there already", "the name of a new file");
+}
+
 void check_free_space(const std::string& path, std::uint64_t bytes) {
   std::error_code code;
   const fs::path folder = fs::absolute(path, code).parent_path();

@@ -18,6 +18,9 @@ void check_regular_file(const std::string& file);
 /// the two have different names.
 void check_not_input(const std::string& out, const std::string& input);
 
+/// Throws UserError when there is something at `out`, which would be replaced.
+void check_is_new(const std::string& out);
+
 /// Throws UserError when a new file of `bytes` at `path` would exceed the free space of its file
 /// system.
 void check_free_space(const std::string& path, std::uint64_t bytes);

@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <ctime>
 #include <iostream>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -21,7 +21,41 @@ void clean_up_and_end(int signal) {
   std::raise(signal);  // takes effect at the handler's end
 }
 
+void write_line(std::string_view line) {
+  [[maybe_unused]] ssize_t written = 0;
+  if (::isatty(STDERR_FILENO) != 0) written = ::write(STDERR_FILENO, "\n", 1);  // after progress
+  written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+/// What end_program() was asked for. The first caller fills it in, and only then sets `said`.
+struct Ending {
+  std::atomic_flag begun = ATOMIC_FLAG_INIT;
+  std::string_view message;
+  int exit_code = 0;
+  std::atomic<bool> said{false};
+};
+Ending program_ending;
+static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
+
+/// Whether a thread of an InterruptCleanup waits, which can remove a folder; a handler cannot.
+std::atomic<bool> has_waiter{false};
+
 }  // namespace
+
+void end_program(std::string_view message, int exit_code) {
+  constexpr timespec kMoment{0, 20'000'000};
+  constexpr int kMoments = 250;  // then the waiting thread is stuck
+  if (!program_ending.begun.test_and_set()) {
+    program_ending.message = message;
+    program_ending.exit_code = exit_code;
+    program_ending.said = true;
+    for (int i = 0; has_waiter && i < kMoments; ++i) ::nanosleep(&kMoment, nullptr);
+    remove_temporary_files();
+    write_line(message);
+    ::_exit(exit_code);
+  }
+  for (;;) ::nanosleep(&kMoment, nullptr);
+}
 
 bool is_ignored(int signal) {
   struct sigaction action {};
@@ -46,22 +80,33 @@ InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string wha
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
   waiter_ = std::jthread([this](const std::stop_token& stop) { wait(stop); });
+  has_waiter = true;
 }
 
 InterruptCleanup::~InterruptCleanup() {
+  has_waiter = false;
   waiter_.request_stop();
   waiter_.join();
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+}
+
+void InterruptCleanup::remove_outputs() const {
+  std::error_code ignored;
+  remove_temporary_files();
+  if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
 void InterruptCleanup::wait(const std::stop_token& stop) const {
   constexpr timespec kPatience{0, 50'000'000};  // how late a stop is noticed
   while (!stop.stop_requested()) {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
+    if (program_ending.said) {
+      remove_outputs();
+      write_line(program_ending.message);
+      ::_exit(program_ending.exit_code);
+    }
     if (signal < 0) continue;
-    std::error_code ignored;
-    remove_temporary_files();
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+    remove_outputs();
     std::cerr << "\nkvreplay: interrupted; " << what_is_left_ << std::endl;
     ::_exit(128 + signal);
   }

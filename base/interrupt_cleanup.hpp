@@ -4,6 +4,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace kvreplay {
@@ -19,6 +20,10 @@ inline constexpr std::array<int, 3> kEndingSignals{SIGINT, SIGTERM, SIGHUP};
 /// in a signal handler.
 void clean_up_at(int signal);
 
+/// Ends the program with `exit_code` after `message`, without the temporary files of unfinished
+/// outputs and the folder of an InterruptCleanup. May be called in a signal handler, on any thread.
+[[noreturn]] void end_program(std::string_view message, int exit_code);
+
 /// While it lives, SIGINT, SIGTERM and SIGHUP remove a folder ("" = none) and the temporary files
 /// of unfinished outputs, report in one line what is left, and end the program with 128 + the
 /// signal's number. An ignored signal stays ignored. Threads started in its lifetime do not receive
@@ -33,6 +38,7 @@ class InterruptCleanup {
 
  private:
   void wait(const std::stop_token& stop) const;
+  void remove_outputs() const;
 
   std::filesystem::path folder_;
   std::string what_is_left_;

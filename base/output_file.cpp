@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/partial_name.hpp"
 
 namespace kvreplay {
 namespace {
@@ -59,7 +60,7 @@ void leave(const char* name) {
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   static std::atomic<unsigned> count{0};
-  temporary_ = path_ + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+  temporary_ = partial_name(path_) + "-" + std::to_string(count++);
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code code;
   const std::filesystem::file_type type = std::filesystem::symlink_status(path_, code).type();
@@ -73,6 +74,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
     throw UserError({folder.string(), ""}, "cannot be created (" + code.message() + ")",
                     "a writable folder");
   }
+  remove_abandoned(path_);
   name_at_end_ = enter(temporary_);
 }
 

@@ -1,13 +1,12 @@
 #include "base/result_folder.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
 #include "base/output_file.hpp"
+#include "base/partial_name.hpp"
 
 namespace kvreplay {
 namespace fs = std::filesystem;
@@ -57,8 +56,9 @@ ResultFolder ResultFolder::numbered(const std::string& path) {
 ResultFolder::ResultFolder(const fs::path& path, bool numbered)
     : path_(without_slash(path)), numbered_(numbered) {
   if (!numbered_ && !is_free(path_)) throw folder_taken_error(path_);
-  temporary_ = nearest_existing(path_.parent_path()) /
-               (path_.filename().string() + ".partial-" + std::to_string(::getpid()));
+  const fs::path beside = nearest_existing(path_.parent_path()) / path_.filename();
+  remove_abandoned(beside.string());
+  temporary_ = partial_name(beside.string());
   std::error_code code;
   if (!fs::create_directory(temporary_, code)) throw folder_error(path_, code);
   interrupt_cleanup_.emplace(temporary_);

@@ -18,6 +18,9 @@ endfunction()
 # multiply-add by name, and every other result must not depend on the instruction set.
 function(kvreplay_compile_options TARGET)
   target_compile_options(${TARGET} PRIVATE ${KVREPLAY_WARNINGS} -ffp-contract=off)
+  if(KVREPLAY_FUZZ)
+    target_compile_options(${TARGET} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   if(KVREPLAY_SANITIZE)
     target_compile_options(${TARGET} PRIVATE -fsanitize=${KVREPLAY_SANITIZE}
                                              -fno-sanitize-recover=all -fno-omit-frame-pointer)

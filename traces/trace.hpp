@@ -119,8 +119,14 @@ class TraceReader {
   /// /tokens/`name` (entropy, top_probability, log_probability), [tokens].
   [[nodiscard]] std::vector<float> token_statistic(const std::string& name) const;
 
-  /// Checks every value of every data set for NaN and infinity.
+  /// Checks everything that a run may read and every byte that it may depend on: each value and its
+  /// range, every object of the file, and the checksums where the file holds them.
   void verify() const;
+  /// Whether the file holds checksums, so that verify() finds every changed bit that matters.
+  [[nodiscard]] bool has_checksums() const;
+  /// Throws UserError when the file was changed since it was opened: what was read may be of
+  /// neither state. To be called after the last layer was used.
+  void check_unchanged() const;
 
  private:
   struct State;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -24,6 +25,18 @@ inline constexpr std::array kTokenStatistics = {"entropy", "top_probability", "l
 }
 [[nodiscard]] inline std::string adapter_group(std::int64_t layer) {
   return "/adapter/" + layer_name(layer);
+}
+/// The data sets of a layer that hold vectors; the first three are in every trace.
+inline constexpr std::array kVectorNames = {"key", "value", "query", "query_ahead",
+                                            "attention_input"};
+/// Attribute of a data set of vectors: SHA-256 of the SHA-256 of each head's rows, as 64 digits
+/// each (of the only rows, where there are no heads).
+inline constexpr const char* kVectorsSha256 = "sha256";
+/// Whether the data set at `path` holds vectors, which have that checksum of their own.
+[[nodiscard]] inline bool holds_vectors(const std::string& path) {
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return path.starts_with("/layer/") &&
+         std::find(kVectorNames.begin(), kVectorNames.end(), name) != kVectorNames.end();
 }
 [[nodiscard]] inline std::string token_path(const std::string& name) {
   return "/tokens/" + name;

@@ -1,14 +1,9 @@
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <utility>
@@ -16,6 +11,7 @@
 #include "base/error.hpp"
 #include "base/hash.hpp"
 #include "base/hdf5/hdf5_file.hpp"
+#include "base/mapped_file.hpp"
 #include "traces/trace.hpp"
 #include "traces/trace_paths.hpp"
 
@@ -38,59 +34,17 @@ constexpr std::int64_t kSampledRows = 256;
 /// Number of values that verify() holds at once.
 constexpr std::int64_t kPieceValues = 1 << 20;
 
-/// The whole file, mapped read-only.
-class Mapping {
- public:
-  explicit Mapping(const std::string& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat status {};
-    if (descriptor >= 0 && ::fstat(descriptor, &status) == 0) {
-      size_ = static_cast<std::size_t>(status.st_size);
-      bytes_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    }
-    const int error = errno;
-    if (descriptor >= 0) ::close(descriptor);
-    if (bytes_ == MAP_FAILED) {
-      throw UserError({file, ""}, std::string("cannot be mapped (") + std::strerror(error) + ")",
-                      "a readable file");
-    }
-  }
-  ~Mapping() {
-    if (bytes_ != MAP_FAILED) ::munmap(bytes_, size_);
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(size_); }
-  [[nodiscard]] const std::byte* at(std::int64_t offset) const {
-    return static_cast<const std::byte*>(bytes_) + offset;
-  }
-  /// Releases the memory of the whole pages within these bytes. They are read again when used.
-  void release(std::int64_t offset, std::int64_t bytes) const {
-    const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-    const std::int64_t begin = (offset + page - 1) / page * page;
-    const std::int64_t end = (offset + bytes) / page * page;
-    if (begin >= end) return;
-    ::madvise(static_cast<std::byte*>(bytes_) + begin, static_cast<std::size_t>(end - begin),
-              MADV_DONTNEED);
-  }
-
- private:
-  void* bytes_ = MAP_FAILED;
-  std::size_t size_ = 0;
-};
-
 /// Keeps a TraceLayer's views alive. Its destruction releases the memory of what was mapped, so
 /// that a replay of a trace larger than memory holds only the layers in use.
 struct LayerStorage {
-  explicit LayerStorage(std::shared_ptr<const Mapping> file) : mapping(std::move(file)) {}
+  explicit LayerStorage(std::shared_ptr<const MappedFile> file) : mapping(std::move(file)) {}
   ~LayerStorage() {
     for (const auto& [offset, bytes] : mapped) mapping->release(offset, bytes);
   }
   LayerStorage(const LayerStorage&) = delete;
   LayerStorage& operator=(const LayerStorage&) = delete;
 
-  std::shared_ptr<const Mapping> mapping;
+  std::shared_ptr<const MappedFile> mapping;
   std::vector<std::pair<std::int64_t, std::int64_t>> mapped;  ///< offset and bytes of each view
   std::vector<std::vector<Half>> buffers;
 };
@@ -343,10 +297,18 @@ struct TraceReader::State {
       : file(std::move(path)),
         hdf5(Hdf5File::open(file)),
         info(read_info(hdf5)),
-        mapping(std::make_shared<const Mapping>(file)),
+        mapping(std::make_shared<MappedFile>(file, "a readable file")),
         type(info.dtype == "f16" ? Hdf5Type::kHalf : Hdf5Type::kUint16) {
     check_tokens();
     for (const std::int64_t layer : info.recorded_layers) layers.push_back(check_layer(layer));
+    hdf5.check_content_sha256(holds_vectors);
+    for (const Layer& layer : layers) {
+      for (const Vectors* vectors : layer.all()) {
+        if (vectors->offset) {
+          mapping->name_part(*vectors->offset, 2 * vectors->count(), vectors->path);
+        }
+      }
+    }
   }
 
   void check_tokens() const {
@@ -454,13 +416,7 @@ struct TraceReader::State {
       read_rows(vectors, head, 0, vectors.rows, std::span(brain));
       for (std::size_t i = 0; i < head_values; ++i) {
         halves[i] = to_half(bfloat16_to_float(brain[i]));
-        if (is_finite(Hdf5Type::kHalf, halves[i].bits)) continue;
-        const auto index = static_cast<std::int64_t>(begin + i);
-        if (!is_finite(type, brain[i])) throw not_finite(vectors, index);
-        throw UserError(hdf5.place(vectors.path),
-                        std::to_string(bfloat16_to_float(brain[i])) + " at value " +
-                            std::to_string(index) + " does not fit in f16",
-                        "magnitudes up to 65504");
+        check_value(vectors, static_cast<std::int64_t>(begin + i), brain[i]);
       }
     }
   }
@@ -483,7 +439,9 @@ struct TraceReader::State {
   void verify(const Vectors& vectors) const {
     const std::int64_t piece = std::max<std::int64_t>(1, kPieceValues / vectors.dim);
     std::vector<std::uint16_t> bits;
+    Sha256 whole;
     for (std::int64_t head = 0; head < vectors.heads; ++head) {
+      Sha256 rows_hash;
       for (std::int64_t row = 0; row < vectors.rows; row += piece) {
         const std::int64_t rows = std::min(piece, vectors.rows - row);
         const std::int64_t begin = (head * vectors.rows + row) * vectors.dim;
@@ -500,11 +458,78 @@ struct TraceReader::State {
           read_rows(vectors, head, row, rows, std::span(bits));
         }
         for (std::size_t i = 0; i < bits.size(); ++i) {
-          if (!is_finite(type, bits[i])) {
-            throw not_finite(vectors, begin + static_cast<std::int64_t>(i));
-          }
+          check_value(vectors, begin + static_cast<std::int64_t>(i), bits[i]);
         }
+        rows_hash.update(std::as_bytes(std::span(bits)));
       }
+      whole.update(rows_hash.hex());
+    }
+    if (!hdf5.has_attribute(vectors.path, kVectorsSha256)) return;
+    if (hdf5.text_attribute(vectors.path, kVectorsSha256) != whole.hex()) {
+      throw UserError(
+          hdf5.place(vectors.path),
+          std::string("vectors do not match the attribute '") + kVectorsSha256 + "'",
+          "an undamaged file; one that was changed on purpose goes without the attribute");
+    }
+  }
+
+  /// What a run asks of a stored value: it is finite, as half precision too.
+  void check_value(const Vectors& vectors, std::int64_t index, std::uint16_t bits) const {
+    if (!is_finite(type, bits)) throw not_finite(vectors, index);
+    if (type == Hdf5Type::kHalf) return;
+    const float value = bfloat16_to_float(bits);
+    if (is_finite(Hdf5Type::kHalf, to_half(value).bits)) return;
+    throw UserError(
+        hdf5.place(vectors.path),
+        std::to_string(value) + " at value " + std::to_string(index) + " does not fit in f16",
+        "magnitudes up to 65504");
+  }
+
+  /// Throws UserError at an object that no run reads: a damaged name, or another program's data.
+  void check_objects() const {
+    const auto is_number = [](const std::string& name) {
+      return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+    };
+    std::vector<std::string> statistics(kTokenStatistics.begin(), kTokenStatistics.end());
+    statistics.emplace_back("id");
+    const std::vector<std::string> vectors(kVectorNames.begin(), kVectorNames.end());
+    for (const std::string& path : hdf5.paths()) {
+      std::vector<std::string> names;
+      for (std::size_t begin = 1; begin < path.size();) {
+        const std::size_t end = std::min(path.find('/', begin), path.size());
+        names.push_back(path.substr(begin, end - begin));
+        begin = end + 1;
+      }
+      if (names.empty()) continue;
+      const bool layered = names[0] == "layer" || names[0] == "adapter";
+      bool known = layered || names[0] == "tokens";
+      if (known && layered && names.size() > 1) {
+        known = is_number(names[1]) && names[1].size() < 9;
+        const std::int64_t layer = known ? std::stoll(names[1]) : -1;
+        known = known && names[1] == layer_name(layer) &&
+                std::find(info.recorded_layers.begin(), info.recorded_layers.end(), layer) !=
+                    info.recorded_layers.end();
+      }
+      const std::vector<std::string>& allowed = layered ? vectors : statistics;
+      const std::size_t depth = layered ? 3 : 2;
+      if (known && names.size() == depth && names[0] != "adapter") {
+        known = std::find(allowed.begin(), allowed.end(), names.back()) != allowed.end();
+      }
+      if (known && names.size() <= depth) continue;
+      throw UserError(hdf5.place(path), "is no object of a trace, and no run would read it",
+                      "/tokens, and /layer and /adapter with the recorded layers "
+                      "(docs/trace-format.md)");
+    }
+  }
+
+  /// A range that every model's numbers lie in.
+  void check_range(const std::string& path, std::span<const float> values, float least,
+                   float most) const {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] >= least && values[i] <= most) continue;
+      throw UserError(hdf5.place(path),
+                      "found " + std::to_string(values[i]) + " at value " + std::to_string(i),
+                      "entropies from 0, probabilities from 0 to 1 and their logarithms up to 0");
     }
   }
 
@@ -525,7 +550,7 @@ struct TraceReader::State {
   std::string file;
   Hdf5File hdf5;
   TraceInfo info;
-  std::shared_ptr<const Mapping> mapping;
+  std::shared_ptr<MappedFile> mapping;
   Hdf5Type type;  ///< of the vectors: half, or uint16 that holds bfloat16
   std::vector<Layer> layers;
   std::once_flag hashed;
@@ -618,7 +643,18 @@ std::optional<Adapter> TraceReader::load_adapter(std::int64_t index,
 }
 
 std::vector<std::int32_t> TraceReader::token_ids() const {
-  return state_->hdf5.read_vector<std::int32_t>(token_path("id"));
+  const std::string path = token_path("id");
+  std::vector<std::int32_t> ids = state_->hdf5.read_vector<std::int32_t>(path);
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max() - 1;
+  const auto found =
+      std::find_if(ids.begin(), ids.end(), [](std::int32_t id) { return id < 0 || id > kMost; });
+  if (found != ids.end()) {
+    throw UserError(
+        state_->hdf5.place(path),
+        "found id " + std::to_string(*found) + " at value " + std::to_string(found - ids.begin()),
+        "ids from 0 to " + std::to_string(kMost));
+  }
+  return ids;
 }
 
 std::vector<float> TraceReader::token_statistic(const std::string& name) const {
@@ -629,20 +665,33 @@ std::vector<float> TraceReader::token_statistic(const std::string& name) const {
   }
   std::vector<float> values = state_->hdf5.read_vector<float>(path);
   state_->check_finite(path, values);
+  // Sums of a softmax are off by rounding.
+  constexpr float kRounding = 1e-3f;
+  const float infinity = std::numeric_limits<float>::infinity();
+  if (name == "entropy") state_->check_range(path, values, -kRounding, infinity);
+  if (name == "top_probability") state_->check_range(path, values, -kRounding, 1 + kRounding);
+  if (name == "log_probability") state_->check_range(path, values, -infinity, kRounding);
   return values;
 }
 
+bool TraceReader::has_checksums() const {
+  return state_->hdf5.has_attribute("/", Hdf5File::kContentSha256);
+}
+
+void TraceReader::check_unchanged() const {
+  state_->mapping->check_unchanged();
+}
+
 void TraceReader::verify() const {
+  state_->check_objects();
   for (const char* name : kTokenStatistics) (void)token_statistic(name);
-  const std::vector<std::int32_t> ids = token_ids();
-  if (std::any_of(ids.begin(), ids.end(), [](std::int32_t id) { return id < 0; })) {
-    throw UserError(state_->hdf5.place(token_path("id")), "holds a negative id", "ids from 0");
-  }
+  (void)token_ids();
   for (std::size_t i = 0; i < state_->layers.size(); ++i) {
     for (const Vectors* vectors : state_->layers[i].all()) state_->verify(*vectors);
     const auto index = static_cast<std::int64_t>(i);
     for (const std::string& name : adapter_names(index)) (void)load_adapter(index, name);
   }
+  check_unchanged();
 }
 
 }  // namespace kvreplay

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.hpp"
 #include "base/hdf5/hdf5_file.hpp"
 #include "base/output_file.hpp"
 #include "traces/trace_paths.hpp"
@@ -142,8 +143,25 @@ struct TraceWriter::State {
   TraceInfo info;
   Queries queries;
   bool tokens_written = false;
+  /// Adds rows, as they are stored, to the checksum of their head.
+  void add_to_checksum(std::int64_t index, LayerTensor tensor, std::int64_t head,
+                       std::span<const std::byte> rows) {
+    checksums.at({index, tensor})[static_cast<std::size_t>(head)].update(rows);
+  }
+  void write_checksums() {
+    for (auto& [key, heads] : checksums) {
+      const auto& [index, tensor] = key;
+      const std::int64_t layer = info.recorded_layers[static_cast<std::size_t>(index)];
+      Sha256 whole;
+      for (Sha256& head : heads) whole.update(head.hex());
+      hdf5.write_digest_attribute(layer_path(layer, tensor_name(tensor)), kVectorsSha256,
+                                  whole.hex());
+    }
+  }
+
   /// Rows written so far, by layer index and tensor, per head.
   std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::int64_t>> written;
+  std::map<std::pair<std::int64_t, LayerTensor>, std::vector<Sha256>> checksums;  ///< likewise
 };
 
 TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries queries,
@@ -176,8 +194,9 @@ TraceWriter::TraceWriter(const std::string& path, const TraceInfo& info, Queries
       if (has_heads && of_queries(tensor)) {
         hdf5.write_integer_attribute(path_within, "query_start", queries.start);
       }
-      state_->written[{static_cast<std::int64_t>(i), tensor}].resize(
-          static_cast<std::size_t>(state_->heads(tensor)));
+      const auto heads = static_cast<std::size_t>(state_->heads(tensor));
+      state_->written[{static_cast<std::int64_t>(i), tensor}].resize(heads);
+      state_->checksums[{static_cast<std::int64_t>(i), tensor}] = std::vector<Sha256>(heads);
     }
   }
 }
@@ -205,32 +224,45 @@ void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t he
   require(state_->info.dtype == "f16", "halves are for f16");
   const State::Slot slot = state_->next_slot(index, tensor, head, rows.size());
   state_->hdf5.write_box<Half>(slot.path, slot.start, slot.extent, rows);
+  state_->add_to_checksum(index, tensor, head, std::as_bytes(rows));
 }
 
 void TraceWriter::append(std::int64_t index, LayerTensor tensor, std::int64_t head,
                          std::span<const float> rows) {
   const State::Slot slot = state_->next_slot(index, tensor, head, rows.size());
-  const auto check = [&](float value, bool fits) {
+  const auto check = [&](std::size_t i, bool fits) {
     if (fits) return;
-    throw UserError(state_->hdf5.place(slot.path),
-                    std::to_string(value) + " does not fit in " + state_->info.dtype,
-                    "values that do; bf16 has the wider range");
+    const auto at = static_cast<std::int64_t>(i);
+    const std::int64_t dim = state_->width(tensor);
+    std::vector<std::int64_t> position = slot.start;
+    position[position.size() - 2] += at / dim;
+    position.back() = at % dim;
+    std::string text;
+    for (const std::int64_t place : position) {
+      text += (text.empty() ? "[" : ", ") + std::to_string(place);
+    }
+    throw UserError(
+        state_->hdf5.place(slot.path),
+        std::to_string(rows[i]) + " at " + text + "] does not fit in " + state_->info.dtype,
+        "values that do; bf16 has the wider range");
   };
   if (state_->info.dtype == "f16") {
     std::vector<Half> halves(rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       halves[i] = to_half(rows[i]);
-      check(rows[i], std::isfinite(to_float(halves[i])));
+      check(i, std::isfinite(to_float(halves[i])));
     }
     state_->hdf5.write_box<Half>(slot.path, slot.start, slot.extent, halves);
+    state_->add_to_checksum(index, tensor, head, std::as_bytes(std::span(halves)));
     return;
   }
   std::vector<std::uint16_t> brain(rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     brain[i] = to_bfloat16(rows[i]);
-    check(rows[i], std::isfinite(bfloat16_to_float(brain[i])));
+    check(i, std::isfinite(bfloat16_to_float(brain[i])));
   }
   state_->hdf5.write_box<std::uint16_t>(slot.path, slot.start, slot.extent, brain);
+  state_->add_to_checksum(index, tensor, head, std::as_bytes(std::span(brain)));
 }
 
 void TraceWriter::write_adapter(std::int64_t index, const std::string& name,
@@ -254,7 +286,9 @@ void TraceWriter::finish() {
               std::string("rows are missing of ") + tensor_name(key.second));
     }
   }
+  state_->write_checksums();
   state_->hdf5.write_integer_attribute("/", "complete", 1);
+  state_->hdf5.write_content_sha256(holds_vectors);
   state_->hdf5.close();
   state_->output.commit();
 }

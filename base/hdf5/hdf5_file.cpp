@@ -14,11 +14,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <mutex>
 #include <numeric>
 #include <utility>
+
+#include "base/hash.hpp"
 
 namespace kvreplay {
 namespace {
@@ -67,6 +70,8 @@ class Handle {
   ~Handle() {
     if (id_ >= 0) close_(id_);
   }
+  /// Whether closing went well: bytes that HDF5 held back may reach the file only now.
+  [[nodiscard]] bool close_now() { return close_(std::exchange(id_, -1)) >= 0; }
   [[nodiscard]] hid_t get() const { return id_; }
   [[nodiscard]] bool valid() const { return id_ >= 0; }
 
@@ -133,7 +138,7 @@ constexpr std::array kTypes = {Hdf5Type::kUint8,  Hdf5Type::kUint16, Hdf5Type::k
                                Hdf5Type::kUint32, Hdf5Type::kInt64,  Hdf5Type::kUint64,
                                Hdf5Type::kHalf,   Hdf5Type::kFloat,  Hdf5Type::kDouble};
 
-[[maybe_unused]] std::size_t size_bytes(Hdf5Type type) {  // in assertions
+std::size_t size_bytes(Hdf5Type type) {
   switch (type) {
     case Hdf5Type::kUint8:
       return 1;
@@ -191,6 +196,8 @@ struct Attribute {
             allowed};
   }
   [[nodiscard]] hssize_t count() const { return H5Sget_simple_extent_npoints(space.get()); }
+  /// Far more than one per layer is a damaged header.
+  [[nodiscard]] bool count_is_sound() const { return count() >= 0 && count() <= 1 << 20; }
   [[nodiscard]] H5T_class_t type_class() const { return H5Tget_class(type.get()); }
 
   void read(hid_t memory_type, void* values) const {
@@ -211,6 +218,20 @@ Attribute open_attribute(hid_t file, const SourceLocation& place, const std::str
   return {place, label, std::move(id), std::move(type), std::move(space)};
 }
 
+/// Of a text: far longer than any of ours.
+constexpr std::size_t kMostTextBytes = 16 << 20;
+
+/// In a child process: a heap object of a wrong size, 1 GB in a file of 7 MB, is an error.
+void limit_memory() {
+  std::ifstream stream("/proc/self/statm");
+  std::uint64_t pages = 0;
+  for (int field = 0; field < 6; ++field) stream >> pages;  // the sixth: data and stack
+  if (!stream) return;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 8 * kMostTextBytes;
+  const rlimit limit{bytes, bytes};
+  setrlimit(RLIMIT_DATA, &limit);
+}
+
 /// Reads text of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that
 /// heap and crashes on wrong ones, so a child process reads them. (It uses pread, which does not
 /// move the offset that the two processes share.)
@@ -225,6 +246,7 @@ std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
     alarm(kMaxSeconds);
     const rlimit no_core{0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
+    limit_memory();
     for (const int crash : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) signal(crash, SIG_DFL);
     char* characters = nullptr;
     if (H5Aread(attribute.id.get(), memory_type, &characters) < 0) _exit(1);
@@ -244,12 +266,16 @@ std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     text.append(piece.data(), static_cast<std::size_t>(got));
+    if (text.size() > kMostTextBytes) break;
   }
   close(ends[0]);
   int status = 1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0) throw UserError(attribute.place, attribute.label + " cannot be read", "");
+  if (status != 0 || text.size() > kMostTextBytes) {
+    throw UserError(attribute.place, attribute.label + " cannot be read",
+                    "a sound text of at most " + std::to_string(kMostTextBytes) + " bytes");
+  }
   return text;
 }
 
@@ -361,11 +387,14 @@ Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
 }
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
-    : id_(std::exchange(other.id_, -1)), file_(std::move(other.file_)) {}
+    : id_(std::exchange(other.id_, -1)),
+      file_(std::move(other.file_)),
+      texts_(std::move(other.texts_)) {}
 
 Hdf5File& Hdf5File::operator=(Hdf5File&& other) noexcept {
   std::swap(id_, other.id_);
   std::swap(file_, other.file_);
+  std::swap(texts_, other.texts_);
   return *this;
 }
 
@@ -412,6 +441,139 @@ std::vector<std::string> Hdf5File::names(const std::string& group) const {
   return names;
 }
 
+bool Hdf5File::is_dataset(const std::string& path) const {
+  const Library library;
+  return H5Iget_type(open_object(id_, place(path)).get()) == H5I_DATASET;
+}
+
+std::vector<std::string> Hdf5File::attribute_names(const std::string& path) const {
+  const Library library;
+  std::vector<std::string> names;
+  const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* all) -> herr_t {
+    static_cast<std::vector<std::string>*>(all)->emplace_back(name);
+    return 0;
+  };
+  const Handle object = open_object(id_, place(path));
+  if (H5Aiterate2(object.get(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, keep, &names) < 0) {
+    throw failure(place(path), "has attributes that cannot be listed", "a sound file");
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> Hdf5File::paths() const {
+  constexpr std::ptrdiff_t kDeepest = 8;  // ours: /layer/NN/stream/N/name
+  std::vector<std::string> paths{"/"};
+  for (std::size_t next = 0; next < paths.size(); ++next) {
+    const std::string path = paths[next];  // a copy: the vector grows
+    if (is_dataset(path)) continue;
+    if (std::count(path.begin(), path.end(), '/') > kDeepest) {
+      throw UserError(place(path), "is nested deeper than in any file of kvreplay", "a sound file");
+    }
+    for (const std::string& name : names(path)) {
+      paths.push_back((path == "/" ? "" : path) + "/" + name);
+    }
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+namespace {
+
+/// One attribute, as content_sha256() takes it: by what it says, not by how wide it is stored.
+void add_attribute(const Hdf5File& file, const std::string& path, const std::string& name,
+                   H5T_class_t type_class, Sha256& hash) {
+  const auto add = [&](std::string_view kind, std::size_t count, std::string_view bytes) {
+    hash.update("attribute " + name + " " + std::string(kind) + " " + std::to_string(count) + "\n");
+    hash.update(bytes);
+    hash.update("\n");
+  };
+  const auto bytes_of = [](const auto& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * 8);
+  };
+  if (type_class == H5T_STRING) {
+    const std::string text = file.text_attribute(path, name);
+    add("text", text.size(), text);
+  } else if (type_class == H5T_INTEGER) {
+    const std::vector<std::int64_t> values = file.integers_attribute(path, name);
+    add("integers", values.size(), bytes_of(values));
+  } else if (type_class == H5T_FLOAT) {
+    const std::vector<double> values = file.reals_attribute(path, name);
+    add("reals", values.size(), bytes_of(values));
+  } else {
+    throw UserError(file.place(path),
+                    "attribute '" + name +
+                        "' is of a type that no file of "
+                        "kvreplay has",
+                    "text, integers or reals");
+  }
+}
+
+}  // namespace
+
+std::string Hdf5File::content_sha256(const Skip& skip) const {
+  const Library library;
+  Sha256 hash;
+  std::vector<std::byte> values;
+  for (const std::string& path : paths()) {
+    if (is_dataset(path)) {
+      const Hdf5Dataset found = dataset(path);
+      if (!found.type) throw UserError(place(path), "holds values of another type", "ours");
+      hash.update("data " + path + " " + std::string(to_text(*found.type)));
+      for (const std::int64_t extent : found.shape) hash.update(" " + std::to_string(extent));
+      hash.update("\n");
+      if (!skip(path)) {
+        check_extent(path, found, size_bytes(*found.type));
+        values.resize(static_cast<std::size_t>(found.count()) * size_bytes(*found.type));
+        const std::vector<std::int64_t> start(found.shape.size(), 0);
+        read_bytes(path, start, found.shape, *found.type, values);
+        hash.update(values);
+        hash.update("\n");
+      }
+    } else {
+      hash.update("group " + path + "\n");
+    }
+    for (const std::string& name : attribute_names(path)) {
+      if (path == "/" && name == kContentSha256) continue;
+      const Attribute attribute = open_attribute(id_, place(path), name);
+      add_attribute(*this, path, name, attribute.type_class(), hash);
+    }
+  }
+  return hash.hex();
+}
+
+void Hdf5File::write_content_sha256(const Skip& skip) {
+  write_digest_attribute("/", kContentSha256, content_sha256(skip));
+}
+
+void Hdf5File::check_content_sha256(const Skip& skip) const {
+  if (!has_attribute("/", kContentSha256)) return;
+  if (text_attribute("/", kContentSha256) == content_sha256(skip)) return;
+  throw UserError(
+      place("/"),
+      std::string("the file's contents do not match its attribute '") + kContentSha256 + "'",
+      "an undamaged file; one that was changed on purpose goes without the attribute");
+}
+
+void Hdf5File::check_extent(const std::string& path, const Hdf5Dataset& found,
+                            std::size_t element_bytes) const {
+  // Gzip makes at most 1 of 1032 bytes.
+  constexpr std::int64_t kMostExpansion = 1100;
+  std::int64_t most = found.stored_bytes;
+  if (!found.contiguous) most = most < (std::int64_t{1} << 50) ? most * kMostExpansion : most;
+  most /= static_cast<std::int64_t>(element_bytes);
+  for (const std::int64_t extent : found.shape) {
+    if (extent < 0 || extent > most) {
+      throw UserError(place(path),
+                      "has more values than the " + std::to_string(found.stored_bytes) +
+                          " bytes that are stored can be",
+                      "a sound data set");
+    }
+    if (extent == 0) return;
+    most /= extent;
+  }
+}
+
 bool Hdf5File::has_attribute(const std::string& path, const std::string& name) const {
   const Library library;
   return H5Aexists(open_object(id_, place(path)).get(), name.c_str()) > 0;
@@ -425,8 +587,11 @@ std::string Hdf5File::text_attribute(const std::string& path, const std::string&
   }
   const Handle memory_type(H5Tcopy(attribute.type.get()), H5Tclose);
   if (H5Tis_variable_str(attribute.type.get()) > 0) {
-    return read_variable_text(attribute, memory_type.get());
+    const auto known = texts_.find({path, name});
+    if (known != texts_.end()) return known->second;
+    return texts_[{path, name}] = read_variable_text(attribute, memory_type.get());
   }
+  if (H5Tget_size(attribute.type.get()) > kMostTextBytes) throw attribute.refuse("a short text");
   std::string text(H5Tget_size(attribute.type.get()), '\0');
   attribute.read(memory_type.get(), text.data());
   if (H5Tget_strpad(attribute.type.get()) == H5T_STR_SPACEPAD) {
@@ -462,7 +627,9 @@ std::vector<std::int64_t> Hdf5File::integers_attribute(const std::string& path,
                                                        const std::string& name) const {
   const Library library;
   const Attribute attribute = open_attribute(id_, place(path), name);
-  if (attribute.type_class() != H5T_INTEGER) throw attribute.refuse("integers");
+  if (attribute.type_class() != H5T_INTEGER || !attribute.count_is_sound()) {
+    throw attribute.refuse("integers");
+  }
   std::vector<std::int64_t> values(static_cast<std::size_t>(attribute.count()));
   if (!values.empty()) attribute.read(H5T_NATIVE_INT64, values.data());
   return values;
@@ -473,7 +640,9 @@ std::vector<double> Hdf5File::reals_attribute(const std::string& path,
   const Library library;
   const Attribute attribute = open_attribute(id_, place(path), name);
   const H5T_class_t type_class = attribute.type_class();
-  if (type_class != H5T_FLOAT && type_class != H5T_INTEGER) throw attribute.refuse("reals");
+  if ((type_class != H5T_FLOAT && type_class != H5T_INTEGER) || !attribute.count_is_sound()) {
+    throw attribute.refuse("reals");
+  }
   std::vector<double> values(static_cast<std::size_t>(attribute.count()));
   if (!values.empty()) attribute.read(H5T_NATIVE_DOUBLE, values.data());
   return values;
@@ -488,6 +657,16 @@ void Hdf5File::write_text_attribute(const std::string& path, const std::string& 
   const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
   const char* characters = text.c_str();
   write_attribute(id_, place(path), name, type.get(), scalar, &characters);
+}
+
+void Hdf5File::write_digest_attribute(const std::string& path, const std::string& name,
+                                      const std::string& digits) {
+  const Library library;
+  const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.get(), digits.size());
+  H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
+  const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
+  write_attribute(id_, place(path), name, type.get(), scalar, digits.data());
 }
 
 void Hdf5File::write_integer_attribute(const std::string& path, const std::string& name,
@@ -596,11 +775,12 @@ void Hdf5File::write_bytes(const std::string& path, std::span<const std::int64_t
                            std::span<const std::byte> bytes) {
   assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
   const Library library;
-  const Handle dataset = open_dataset(id_, place(path));
+  Handle dataset = open_dataset(id_, place(path));
   const Handle space = select_box(dataset, place(path), start, count);
   if (bytes.empty()) return;
   if (H5Dwrite(dataset.get(), make_type(type).get(), make_space(count).get(), space.get(),
-               H5P_DEFAULT, bytes.data()) < 0) {
+               H5P_DEFAULT, bytes.data()) < 0 ||
+      !dataset.close_now()) {
     throw failure(place(path), "cannot be written", kRoom);
   }
 }

@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/error.hpp"
@@ -77,7 +80,23 @@ class Hdf5File {
   /// The members of a group, sorted.
   [[nodiscard]] std::vector<std::string> names(const std::string& group) const;
 
+  /// Every object below "/" by its path, parents first, then sorted. A UserError where links nest
+  /// deeper than in any file of ours, as they do in a circle.
+  [[nodiscard]] std::vector<std::string> paths() const;
+  /// SHA-256 of what the file says, wherever it lies in it: every object, its attributes, and the
+  /// type, shape and values of data sets (docs/trace-format.md). Not of the attribute itself, nor
+  /// of the values of a data set for which `skip` is true.
+  using Skip = std::function<bool(const std::string& path)>;
+  [[nodiscard]] std::string content_sha256(const Skip& skip) const;
+  /// The same as an attribute of "/": written last, and checked where there is one. A UserError
+  /// where it differs.
+  void write_content_sha256(const Skip& skip);
+  void check_content_sha256(const Skip& skip) const;
+  static constexpr const char* kContentSha256 = "content_sha256";
+
   // Attributes of the group or data set at `path`.
+  [[nodiscard]] bool is_dataset(const std::string& path) const;
+  [[nodiscard]] std::vector<std::string> attribute_names(const std::string& path) const;
   [[nodiscard]] bool has_attribute(const std::string& path, const std::string& name) const;
   [[nodiscard]] std::string text_attribute(const std::string& path, const std::string& name) const;
   [[nodiscard]] std::int64_t integer_attribute(const std::string& path,
@@ -90,6 +109,9 @@ class Hdf5File {
                                                     const std::string& name) const;
   void write_text_attribute(const std::string& path, const std::string& name,
                             const std::string& text);
+  /// A text of fixed length, which is read faster: HDF5 keeps other texts in a heap.
+  void write_digest_attribute(const std::string& path, const std::string& name,
+                              const std::string& digits);
   void write_integer_attribute(const std::string& path, const std::string& name,
                                std::int64_t value);
   void write_real_attribute(const std::string& path, const std::string& name, double value);
@@ -122,6 +144,7 @@ class Hdf5File {
   [[nodiscard]] std::vector<T> read_vector(const std::string& path) const {
     const Hdf5Dataset found = dataset(path);
     const std::vector<std::int64_t> start(found.shape.size(), 0);
+    check_extent(path, found, sizeof(T));
     std::vector<T> values(static_cast<std::size_t>(found.count()));
     read_box<T>(path, start, found.shape, values);
     return values;
@@ -145,6 +168,9 @@ class Hdf5File {
 
  private:
   Hdf5File(std::int64_t id, std::string file) : id_(id), file_(std::move(file)) {}
+  /// Throws UserError when the shape takes more memory than the stored bytes can be.
+  void check_extent(const std::string& path, const Hdf5Dataset& found,
+                    std::size_t element_bytes) const;
   void read_bytes(const std::string& path, std::span<const std::int64_t> start,
                   std::span<const std::int64_t> count, Hdf5Type type,
                   std::span<std::byte> bytes) const;
@@ -154,6 +180,8 @@ class Hdf5File {
 
   std::int64_t id_;
   std::string file_;
+  /// Texts from the heap, by object and attribute: each costs a child process to read.
+  mutable std::map<std::pair<std::string, std::string>, std::string> texts_;
 };
 
 }  // namespace kvreplay

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "base/engine/simulation.hpp"
@@ -364,6 +365,16 @@ void take(Calibration& calibration, Found found) {
   calibration.evaluations += found.evaluations;
 }
 
+/// How many sizes and depths were measured: one that was measured again tells nothing new, however
+/// long the search.
+std::size_t different(std::span<const MeasuredPoint> points, double write_share) {
+  std::set<std::pair<std::uint64_t, std::uint32_t>> seen;
+  for (const MeasuredPoint& point : points) {
+    if (point.write_share == write_share) seen.emplace(point.bytes, point.depth);
+  }
+  return seen.size();
+}
+
 }  // namespace
 
 Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
@@ -388,20 +399,18 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
                                      [](const MeasuredPoint& p) { return p.write_share == 0; });
   const double write_mb_s = max_rate_mb_s(points, 1);
   const std::size_t min_writes = write_unknowns(spec, write_mb_s).size();
-  const bool fit_writes = writes.size() >= min_writes;
-  const auto require = [&](const Points& found, std::size_t min_points, double write_share) {
-    if (found.size() >= min_points) return;
-    const auto all = static_cast<std::size_t>(std::count_if(
-        points.begin(), points.end(),
-        [write_share](const MeasuredPoint& p) { return p.write_share == write_share; }));
+  const bool fit_writes = different(writes, 1) >= min_writes;
+  const auto require = [&](const Points& fitted, std::size_t min_points, double write_share) {
+    const std::size_t found = different(fitted, write_share);
+    if (found >= min_points) return;
+    const std::size_t all = different(points, write_share);
     const std::string allowed = "at least " + std::to_string(min_points);
     if (all < min_points) {
       throw UserError(options.points, std::to_string(all) + " points to fit", allowed);
     }
     throw UserError({"", "--hold-out"},
                     "found " + std::to_string(options.hold_out_every) + ", which leaves " +
-                        std::to_string(found.size()) + " of " + std::to_string(all) +
-                        " points to fit",
+                        std::to_string(found) + " of " + std::to_string(all) + " points to fit",
                     allowed + "; 0 holds none out");
   };
 

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/config.hpp"
+#include "base/document_hash.hpp"
 #include "base/files.hpp"
 
 namespace kvreplay {
@@ -129,6 +130,10 @@ MeasuredPoints from_probe(const ConfigNode& root) {
     if (!std::has_single_bit(found.block_bytes)) {
       throw UserError(node.place(), "found " + std::to_string(found.block_bytes), "a power of two");
     }
+  }
+  if (root.has("sha256") && root.at("sha256").text() != document_sha256(root.raw())) {
+    throw UserError(root.at("sha256").place(), "does not match the measurement",
+                    "an undamaged one; none after a change by hand");
   }
   std::size_t others = 0;
   for (const ConfigNode& node : array(root.at("points"))) {

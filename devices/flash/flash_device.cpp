@@ -46,7 +46,11 @@ class FlashDevice final : public Device, private EventHandler {
   }
   void fill_write_buffer() override;
   [[nodiscard]] DeviceLimits limits() const override { return limits_; }
-  [[nodiscard]] DeviceCounters counters() const override { return counters_; }
+  [[nodiscard]] DeviceCounters counters() const override {
+    DeviceCounters counters = counters_;
+    counters.wrapped_write_bytes = collector_.wrapped_bytes();
+    return counters;
+  }
   [[nodiscard]] double energy_nj(SimTime on_ns) const override {
     return energy_.nj(counters_, on_ns);
   }

@@ -75,6 +75,8 @@ GarbageCollector::GarbageCollector(const Arguments& arguments, const Geometry& g
 }
 
 void GarbageCollector::host_writes(std::uint64_t first, std::uint64_t count) {
+  const std::uint64_t room = units_ - std::min(first, units_);
+  wrapped_units_ += count - std::min(count, room);
   for (std::uint64_t i = 0; i < count; ++i) {
     written_.push(static_cast<std::uint32_t>((first + i) % units_));
   }

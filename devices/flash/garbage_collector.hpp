@@ -37,6 +37,9 @@ class GarbageCollector {
   };
   [[nodiscard]] Work take_work();
 
+  /// Of what the host wrote, bytes beyond the capacity.
+  [[nodiscard]] std::uint64_t wrapped_bytes() const { return wrapped_units_ * unit_bytes_; }
+
   /// Time of an erase on a die, at the device's age.
   [[nodiscard]] SimTime erase_time() const { return erase_time_; }
 
@@ -64,6 +67,7 @@ class GarbageCollector {
   std::uint32_t open_ = 0;              ///< the block that takes units
   std::uint64_t open_used_ = 0;         ///< units in it
 
+  std::uint64_t wrapped_units_ = 0;
   std::uint64_t moved_units_ = 0;   ///< not yet in a portion; less than a stripe may stay
   std::uint64_t erases_ = 0;        ///< not yet in a portion; counted per die
   std::uint64_t host_stripes_ = 0;  ///< host stripes over which the work above should be spread

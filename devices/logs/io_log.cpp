@@ -17,7 +17,8 @@ namespace {
 constexpr std::string_view kFio = "fio version ";
 constexpr std::string_view kFio2 = "fio version 2 iolog";
 constexpr std::string_view kFio3 = "fio version 3 iolog";
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40;
+/// Of one request: above what any kernel merges. A terabyte would be millions of commands.
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 constexpr std::int64_t kStepNs = 1'000'000'000;
 
 /// Parses a whole word as a number; false if it is not one.
@@ -58,7 +59,10 @@ class LogReader {
     }
     if (log_.requests.empty()) {
       throw UserError(lines_.place(), "no read or write until here",
-                      log_.format == "blkparse" ? "events Q" : "lines `FILE read OFFSET LENGTH`");
+                      log_.format == "blkparse" ? "events Q of blkparse"
+                      : log_.format == "fio iolog 3"
+                          ? "lines `MICROSECONDS FILE read OFFSET LENGTH`"
+                          : "lines `FILE read OFFSET LENGTH`");
     }
     const std::int64_t first = log_.requests.front().time_ns;
     for (LoggedRequest& request : log_.requests) request.time_ns -= first;
@@ -71,7 +75,7 @@ class LogReader {
     const std::string allowed =
         std::string(timed ? "`MICROSECONDS FILE" : "`FILE") +
         " ACTION [OFFSET LENGTH]`, actions add, open, close, read, write, sync, datasync, trim" +
-        (timed ? "" : ", wait");
+        (timed ? "" : ", wait") + "; LENGTH up to 1 GiB";
     if (timed)
       time_ns_ = 1000 * lines_.number<std::int64_t>(0, 1'000'000 * kMaxLogSeconds, allowed);
     const std::string_view file = lines_.word();

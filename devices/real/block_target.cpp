@@ -282,6 +282,13 @@ void BlockTarget::prove_direct_io() {
   ::posix_fadvise(buffered.get(), at, static_cast<off_t>(block), POSIX_FADV_DONTNEED);
   read_direct();
   if (is_cached(buffered.get(), offset, block)) {
+    const off_t data = ::lseek(buffered.get(), at, SEEK_DATA);
+    if (!is_block_device_ && data != at) {
+      throw UserError(place(),
+                      "is sparse: nothing was ever written at offset " + std::to_string(offset) +
+                          ", and the file system answers there without the device",
+                      "a file that is written through, as --create SIZE makes it");
+    }
     throw UserError(place(), "takes O_DIRECT but reads through the page cache",
                     "a file system whose direct I/O is in effect");
   }

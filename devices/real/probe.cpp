@@ -8,6 +8,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "base/document_hash.hpp"
 #include "base/memory.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
@@ -318,7 +319,9 @@ std::string probe_document(const Json& setting, std::span<const Json> points, co
   json.update(setting);
   json["host"]["temperatures_after"] = to_json(end.temperatures);
   json["points"] = points;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const auto text = [&json] { return json.dump(2, ' ', false, Json::error_handler_t::replace); };
+  json["sha256"] = document_sha256(nlohmann::json::parse(text()));
+  return text() + "\n";
 }
 
 }  // namespace kvreplay

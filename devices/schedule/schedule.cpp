@@ -10,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/hash.hpp"
 #include "base/line_reader.hpp"
 
 namespace kvreplay {
@@ -24,28 +25,34 @@ class ScheduleReader {
 
   Schedule read() && {
     read_header();
-    while (lines_.next()) {
+    while (next()) {
       if (!take_line()) continue;
-      if (lines_.next()) throw lines_.wrong("nothing after the end");
+      if (next()) throw lines_.wrong("nothing after the end");
       return std::move(schedule_);
     }
     throw lines_.wrong("a last line `end STEPS COMMANDS`");
   }
 
  private:
+  /// Advances to the next line; what is left behind joins the checksum.
+  bool next() {
+    if (lines_.number() > 0) hash_.update(lines_.line() + "\n");
+    return lines_.next();
+  }
+
   void read_header() {
-    if (!lines_.next() || lines_.line() != Schedule::kFirstLine) {
+    if (!next() || lines_.line() != Schedule::kFirstLine) {
       throw lines_.wrong(std::string("`") + Schedule::kFirstLine + "`");
     }
     constexpr std::string_view kMadeFrom = "made_from ";
-    if (!lines_.next() || !std::string_view(lines_.line()).starts_with(kMadeFrom)) {
+    if (!next() || !std::string_view(lines_.line()).starts_with(kMadeFrom)) {
       throw lines_.wrong("`made_from TEXT`");
     }
     std::string made_from = lines_.line().substr(kMadeFrom.size());
     constexpr std::string_view kLimits =
         "`limits BLOCK_BYTES LARGEST_COMMAND_BYTES QUEUE_DEPTH`, each at least 1, the second a "
         "multiple of the first";
-    if (!lines_.next() || lines_.word() != "limits") throw lines_.wrong(kLimits);
+    if (!next() || lines_.word() != "limits") throw lines_.wrong(kLimits);
     limits_.logical_block_bytes = lines_.number<std::uint32_t>(1, 1u << 30, kLimits);
     limits_.max_transfer_bytes = lines_.number<std::uint32_t>(1, 1u << 30, kLimits);
     limits_.queue_depth = lines_.number<std::uint32_t>(1, 1u << 16, kLimits);
@@ -94,7 +101,7 @@ class ScheduleReader {
                                 std::to_string(limits_.logical_block_bytes) + ", bytes from 1 to " +
                                 std::to_string(limits_.max_transfer_bytes);
     for (std::uint32_t i = 0; i < count; ++i) {
-      const std::string_view direction = lines_.next() ? lines_.word() : std::string_view();
+      const std::string_view direction = next() ? lines_.word() : std::string_view();
       if (direction != "r" && direction != "w") {
         throw lines_.wrong(allowed + " (command " + std::to_string(i + 1) + " of " +
                            std::to_string(count) + ")");
@@ -121,10 +128,15 @@ class ScheduleReader {
     if (steps == 0) throw lines_.wrong(allowed);
     (void)lines_.number<std::size_t>(steps, steps, allowed);
     (void)lines_.number<std::size_t>(commands, commands, allowed);
+    const std::string_view checksum = lines_.word();
+    if (!checksum.empty() && checksum != hash_.hex()) {
+      throw lines_.wrong("the SHA-256 of the lines before it; none after a change by hand");
+    }
     lines_.end_of_line(allowed);
   }
 
   LineReader lines_;
+  Sha256 hash_;
   DeviceLimits limits_;
   std::vector<IoCommand> batch_;
   Schedule schedule_;
@@ -245,7 +257,9 @@ std::string Schedule::text() const {
         break;
     }
   }
+  const std::string checksum = sha256_text(text);
   line("end", steps(), commands_.size());
+  text.insert(text.size() - 1, " " + checksum);
   return text;
 }
 

@@ -120,6 +120,7 @@ void adapt_trace(const TraceReader& from, const TraceReader& to, const AdaptOpti
     }
     whole.adapters[layer] = make_adapters(from, found - held.begin(), options);
   }
+  from.check_unchanged();
   cut_trace(to, whole, out);
 }
 

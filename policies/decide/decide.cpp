@@ -1,10 +1,15 @@
 #include "policies/decide/decide.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
 
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
 #include "policies/decide/layer_ratios.hpp"
+#include "policies/decide/log/log_check.hpp"
 #include "policies/decide/precision/support/token_features.hpp"
 #include "policies/decide/quality.hpp"
 #include "policies/decide/trace_adapters.hpp"
@@ -214,6 +219,28 @@ void check_decidable(const TraceReader& trace, const NamedDecideSpec& system) {
   }
 }
 
+void check_log_invariants(const AccessLog& log, const DecideSpec& spec) {
+  SelectionBound bound;
+  const std::map<std::string, Argument, std::less<>>& arguments = spec.selection.arguments().all();
+  const auto groups = arguments.find("groups");
+  const bool by_tokens =
+      groups == arguments.end() || groups->second.value == Value(std::int64_t{0});
+  if (arguments.contains("budget_tokens") && by_tokens) {
+    bound.tokens = spec.selection.arguments().integer("budget_tokens");
+    bound.share = spec.selection.arguments().real("budget_share");
+  }
+  try {
+    for (const LayerLog& layer : log.layers) {
+      for (const StreamLog& stream : layer.streams) {
+        check_stream_values(stream, log, {log.system, "/layer/" + std::to_string(layer.layer)},
+                            layer.full_attention ? SelectionBound{} : bound);
+      }
+    }
+  } catch (const UserError& error) {
+    throw std::logic_error(std::string("an invariant does not hold: ") + error.what());
+  }
+}
+
 std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDecideSpec> systems,
                               const DecideOptions& options) {
   check(trace, systems);
@@ -231,6 +258,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     const auto at = static_cast<std::size_t>(index);
     layers[at] = decide_layer(trace, replayed, at, steps, systems, ratios, features, options);
   });
+  trace.check_unchanged();
 
   std::vector<AccessLog> logs;
   for (std::size_t i = 0; i < systems.size(); ++i) {

@@ -45,6 +45,10 @@ struct NamedDecideSpec {
 /// each other.
 void check_decidable(const TraceReader& trace, const NamedDecideSpec& system);
 
+/// Throws std::logic_error where a log breaks what docs/architecture.md promises of stage 1: events
+/// that follow from those before, no token of the future, no more selected than the budget.
+void check_log_invariants(const AccessLog& log, const DecideSpec& spec);
+
 /// Stage 1: replays a trace through systems. All systems go through a layer together, so that the
 /// exact attention of each step (the reference of the quality metrics) is computed once for all of
 /// them. log[i] depends only on the trace, systems[i] and the seed: not on the other systems, and

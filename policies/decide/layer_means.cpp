@@ -37,6 +37,7 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
     for (const StreamLog& stream : layer.streams) {
       for (const std::int32_t tokens : stream.attended_count) attended += tokens;
       count += stream.attended_count.size();
+      made.out_of_range += stream.out_of_range;
     }
     made.means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
   }
@@ -69,6 +70,7 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
     write(layer.layer);
     write(layer.sliding_window);
     write(layer.full_attention);
+    write(layer.out_of_range);
     for_means(layer.means, write);
   }
   return write.bytes();
@@ -81,6 +83,7 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
     read(layer.layer);
     read(layer.sliding_window);
     read(layer.full_attention);
+    read(layer.out_of_range);
     for_means(layer.means, read);
   }
   read.check_end();

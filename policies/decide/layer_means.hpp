@@ -24,6 +24,7 @@ struct LayerMeans {
   std::int64_t layer = 0;           ///< the recorded model's number
   std::int64_t sliding_window = 0;  ///< LayerLog's
   bool full_attention = false;
+  std::int64_t out_of_range = 0;  ///< elements, of StreamLog::out_of_range
   QualityMeans means;
 };
 

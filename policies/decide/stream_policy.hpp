@@ -39,7 +39,10 @@ class StreamPolicy final : public EventSink {
   [[nodiscard]] const StreamLog& log() const { return log_; }
   /// The groups that the latest select() chose: ascending, each once.
   [[nodiscard]] std::span<const GroupId> requested() const { return requested_; }
-  [[nodiscard]] StreamLog finish() && { return std::move(log_); }
+  [[nodiscard]] StreamLog finish() && {
+    log_.out_of_range = precision_->out_of_range();
+    return std::move(log_);
+  }
 
  private:
   /// The tokens that a row's query heads attend to, ascending.

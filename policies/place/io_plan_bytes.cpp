@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
 #include "base/packed.hpp"
 
@@ -81,6 +82,40 @@ void read_extents(PackedReader& read, std::vector<Extent>& extents) {
   }
 }
 
+void require_fit(bool holds) {
+  if (!holds) throw std::logic_error("a stored plan whose parts do not fit each other");
+}
+
+void check_extents(const std::vector<std::int64_t>& begins, const std::vector<Extent>& extents,
+                   std::size_t steps, std::uint64_t end) {
+  require_fit(begins.size() == steps + 1 && begins.front() == 0 &&
+              std::is_sorted(begins.begin(), begins.end()) && begins.back() == std::ssize(extents));
+  for (const Extent& extent : extents) {
+    require_fit(extent.offset <= end && extent.bytes <= end - extent.offset);
+  }
+}
+
+/// What a reader of the plan indexes by.
+void check_layer(const LayerPlan& layer, std::int64_t plan_steps) {
+  const auto steps = static_cast<std::size_t>(plan_steps);
+  const LayerPlan::Io& io = layer.io;
+  check_extents(io.read_begin, io.reads, steps, io.region_bytes);
+  check_extents(io.write_begin, io.writes, steps, io.region_bytes);
+  if (io.cache_paged) {
+    require_fit(io.cache_read_begin.size() > steps);
+    require_fit(std::is_sorted(io.cache_read_begin.begin(), io.cache_read_begin.end()) &&
+                io.cache_read_begin.front() >= 0 &&
+                io.cache_read_begin.back() == std::ssize(io.cache_reads));
+  }
+  const LayerPlan::Accounting& counted = layer.accounting;
+  for (const auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
+                             &counted.best_hit_bytes, &counted.moved_bytes,
+                             &layer.compute.score_bytes, &layer.compute.score_flops}) {
+    require_fit(values->size() == steps);
+  }
+  require_fit(layer.compute.attended_tokens.size() == steps);
+}
+
 struct PlanWriter {
   PackedWriter& write;
   void operator()(const auto& value) { write(value); }
@@ -136,6 +171,8 @@ IoPlan plan_from(std::string_view bytes) {
   plan.layers.resize(read.count());
   for (LayerPlan& layer : plan.layers) for_layer_plan(layer, PlanReader{read});
   read.check_end();
+  require_fit(plan.steps >= 0 && plan.prompt_tokens >= 0);
+  for (const LayerPlan& layer : plan.layers) check_layer(layer, plan.steps);
   return plan;
 }
 

@@ -13,6 +13,7 @@
 #include "base/argument_json.hpp"
 #include "policies/place/cache/follow_event.hpp"
 #include "policies/place/cache/support/oracle.hpp"
+#include "policies/place/place_check.hpp"
 
 namespace kvreplay {
 namespace {
@@ -174,13 +175,14 @@ class HitCounter {
 class Placer {
  public:
   Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout,
-         std::int64_t prompt_tokens, LayerPlan& plan)
+         std::int64_t prompt_tokens, LayerPlan& plan, PlaceCheck* check)
       : streams_(streams),
         cache_(cache),
         layout_(layout),
         in_memory_(cache.holds_everything()),
         prompt_tokens_(prompt_tokens),
-        plan_(plan) {}
+        plan_(plan),
+        check_(check) {}
 
   void access(std::int64_t, std::int32_t s, GroupId group) {
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
@@ -191,6 +193,11 @@ class Placer {
     } else {
       missed_bytes_ += bytes;
       locate(s, group, stored, reads_);
+      if (check_ != nullptr) {
+        std::vector<Extent> alone;  // in reads_, neighbours of other groups may have been merged
+        layout_.locate(s, group, stored, alone);
+        check_->read(alone, bytes, layout_.held_bytes());
+      }
     }
   }
 
@@ -217,13 +224,16 @@ class Placer {
       for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
         layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
       }
+      if (check_ != nullptr) check_->wrote(traffic_.writes);
       if (!in_memory_) plan_.io.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
     } else {
+      if (check_ != nullptr) check_->wrote(traffic_.writes);
       cache_.end_step();
       finish_step();
     }
+    if (check_ != nullptr) check_state(tokens);
     if (plan_.io.cache_paged) {
       plan_.io.cache_read_begin.push_back(std::ssize(plan_.io.cache_reads));
       locate_held();
@@ -237,6 +247,16 @@ class Placer {
   }
 
  private:
+  void check_state(std::int64_t tokens) const {
+    std::vector<const StoredStream*> stored;
+    for (const TargetStream& stream : streams_) stored.push_back(&stream.stored);
+    PlaceCheck::end_step(stored, cache_, layout_, tokens);
+    const LayerPlan::Accounting& counted = plan_.accounting;
+    if (!counted.requested_bytes.empty() &&
+        counted.requested_bytes.back() != counted.hit_bytes.back() + counted.missed_bytes.back()) {
+      throw std::logic_error("an invariant does not hold: requested bytes are hit or missed");
+    }
+  }
   void finish_step() {
     std::int64_t moved_bytes = 0;
     for (const Extent& extent : traffic_.moved_reads) {
@@ -303,6 +323,7 @@ class Placer {
   bool in_memory_;
   std::int64_t prompt_tokens_;
   LayerPlan& plan_;
+  PlaceCheck* check_;  ///< null: nothing is checked
 
   // Of the current step.
   std::vector<Extent> reads_;
@@ -397,7 +418,7 @@ void add_bound(const AccessLog& log, const OracleBounds::Layer& at, const PartCo
 }
 
 LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const PlaceSpec& spec,
-                      const KvShape& target, OracleBounds& bounds) {
+                      const KvShape& target, OracleBounds& bounds, bool check) {
   const LayerLog& layer = log.layers[at.index];
   if (layer.full_attention) return place_full_attention(log, layer, target);
   LayerPlan plan;
@@ -420,7 +441,9 @@ LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const
   plan.io.cache_paged = cache->paged_by_layer();
   plan.io.merge_reads = spec.merges_reads();
   if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
-  walk(streams, log.steps, Placer(streams, *cache, *layout, log.prompt_tokens, plan));
+  PlaceCheck checker;
+  walk(streams, log.steps,
+       Placer(streams, *cache, *layout, log.prompt_tokens, plan, check ? &checker : nullptr));
   if (plan.io.cache_paged) {
     // No step reads what the cache holds after the last one.
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
@@ -506,12 +529,12 @@ const OracleBounds::HitBytes& OracleBounds::get(const Layer& layer, const Oracle
 }
 
 IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
-             OracleBounds* bounds) {
-  return place(log, spec, std::span(&target, 1), bounds);
+             OracleBounds* bounds, bool check_invariants) {
+  return place(log, spec, std::span(&target, 1), bounds, check_invariants);
 }
 
 IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShape> kinds,
-             OracleBounds* bounds) {
+             OracleBounds* bounds, bool check_invariants) {
   OracleBounds own;
   if (bounds == nullptr) bounds = &own;
   IoPlan plan{.system = log.system,
@@ -528,7 +551,8 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShap
     for (std::size_t index = 0; index < log.layers.size(); ++index) {
       const std::int64_t window = log.layers[index].sliding_window;
       if (target.sliding_window.value_or(window) != window) continue;
-      plan.layers.push_back(place_layer(log, {index, kind}, spec, target, *bounds));
+      plan.layers.push_back(
+          place_layer(log, {index, kind}, spec, target, *bounds, check_invariants));
       plan.layers.back().kind = kind;
     }
   }

@@ -174,11 +174,15 @@ class OracleBounds {
 ///
 /// `bounds` remembers LayerPlan::Accounting::best_hit_bytes for further plans of the same log and
 /// shapes.
+///
+/// With `check`, a std::logic_error at the first step in which an invariant does not hold
+/// (place_check.hpp); the plan is the same.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec,
-                           std::span<const KvShape> kinds, OracleBounds* bounds = nullptr);
+                           std::span<const KvShape> kinds, OracleBounds* bounds = nullptr,
+                           bool check = false);
 /// The same for a model whose layers are all of one shape.
 [[nodiscard]] IoPlan place(const AccessLog& log, const PlaceSpec& spec, const KvShape& target,
-                           OracleBounds* bounds = nullptr);
+                           OracleBounds* bounds = nullptr, bool check = false);
 
 /// One access of a layer's cache, and its step.
 struct TimedAccess {

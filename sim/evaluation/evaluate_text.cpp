@@ -9,6 +9,7 @@
 #include "sim/evaluation/own_trace.hpp"
 #include "sim/models/closed_loop.hpp"
 #include "sim/models/record.hpp"
+#include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
 namespace {
@@ -170,6 +171,7 @@ std::string evaluation_manifest(const EvaluationRequest& request, const Model& m
     json["systems"][cell.decide.name] = nlohmann::json::parse(cell.decide.spec.resolved());
   }
   json["kvreplay_version"] = version();
+  json["sources_sha256"] = {{"decide", kDecideSources}};
   return json.dump(2) + '\n';
 }
 

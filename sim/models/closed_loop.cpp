@@ -467,6 +467,7 @@ ClosedLoopResult run_closed_loop(const Model& model, std::span<const NamedDecide
                           std::make_move_iterator(runs.end()));
     first += std::max<std::size_t>(count, 1);
   }
+  model.check_unchanged();
   return result;
 }
 

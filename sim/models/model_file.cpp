@@ -1,13 +1,7 @@
 #include "sim/models/model_file.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,7 +12,7 @@
 
 #include "base/config.hpp"
 #include "base/error.hpp"
-#include "base/files.hpp"
+#include "base/mapped_file.hpp"
 
 namespace kvreplay {
 namespace {
@@ -138,42 +132,10 @@ std::span<const Parameter> Architecture::parameters() {
   return kParameters;
 }
 
-/// The file's bytes, for as long as the model lives.
-class Model::Mapping {
- public:
-  explicit Mapping(const std::string& file) {
-    check_regular_file(file);
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw UserError({file, ""}, std::strerror(errno), "a model file");
-    struct stat status {};
-    const bool known = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-    size_ = known ? status.st_size : 0;
-    if (size_ > 0) {
-      data_ =
-          ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ, MAP_PRIVATE, descriptor, 0);
-    }
-    ::close(descriptor);
-    if (size_ == 0 || data_ == MAP_FAILED) {
-      data_ = MAP_FAILED;
-      throw UserError({file, ""}, "cannot be mapped into memory", "a regular, non-empty file");
-    }
-  }
-  ~Mapping() { ::munmap(data_, static_cast<std::size_t>(size_)); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  [[nodiscard]] const std::byte* data() const { return static_cast<const std::byte*>(data_); }
-  [[nodiscard]] std::int64_t size() const { return size_; }
-
- private:
-  void* data_ = MAP_FAILED;
-  std::int64_t size_ = 0;
-};
-
 /// Finds tensors by name.
 class Model::Reader {
  public:
-  Reader(const Mapping& mapping, const std::string& file)
+  Reader(MappedFile& mapping, const std::string& file)
       : mapping_(mapping), file_(file), header_(parse(mapping, file)) {}
 
   [[nodiscard]] std::string metadata(const char* name) const {
@@ -211,14 +173,14 @@ class Model::Reader {
     const std::byte* data;
   };
 
-  static ConfigNode parse(const Mapping& mapping, const std::string& file) {
+  static ConfigNode parse(const MappedFile& mapping, const std::string& file) {
     std::uint64_t length = 0;
-    if (mapping.size() >= kLengthBytes) std::memcpy(&length, mapping.data(), kLengthBytes);
+    if (mapping.size() >= kLengthBytes) std::memcpy(&length, mapping.at(0), kLengthBytes);
     const std::int64_t room = std::min(mapping.size() - kLengthBytes, kMaxHeaderBytes);
     if (room < 2 || length < 2 || length > static_cast<std::uint64_t>(room)) {
       throw UserError({file, ""}, "no header of a sound length", "a model file of import_model");
     }
-    const auto* text = reinterpret_cast<const char*>(mapping.data() + kLengthBytes);
+    const auto* text = reinterpret_cast<const char*>(mapping.at(kLengthBytes));
     ConfigNode header = ConfigNode::parse({text, static_cast<std::size_t>(length)}, file);
     const ConfigNode metadata = header.at("__metadata__");
     if (!metadata.has("format") || metadata.at("format").text() != "kvmodel") {
@@ -245,7 +207,7 @@ class Model::Reader {
         std::accumulate(shape.begin(), shape.end(), item_bytes, std::multiplies<>());
     const std::vector<std::int64_t> offsets = integers(entry.at("data_offsets"));
     std::uint64_t length = 0;
-    std::memcpy(&length, mapping_.data(), kLengthBytes);
+    std::memcpy(&length, mapping_.at(0), kLengthBytes);
     const std::int64_t data_begin = kLengthBytes + static_cast<std::int64_t>(length);
     const std::int64_t room = mapping_.size() - data_begin;
     if (offsets.size() != 2 || offsets[0] < 0 || offsets[0] > room || bytes > room - offsets[0] ||
@@ -259,7 +221,8 @@ class Model::Reader {
       throw UserError({file_, name}, "begins at byte " + std::to_string(begin),
                       "a multiple of " + std::to_string(item_bytes));
     }
-    return {type, mapping_.data() + begin};
+    mapping_.name_part(begin, bytes, name);
+    return {type, mapping_.at(begin)};
   }
 
   static std::vector<std::int64_t> integers(const ConfigNode& array) {
@@ -273,12 +236,13 @@ class Model::Reader {
     return values;
   }
 
-  const Mapping& mapping_;
+  MappedFile& mapping_;  ///< learns what its parts are called
   const std::string& file_;
   ConfigNode header_;
 };
 
-Model::Model(const std::string& file) : file_(file), mapping_(std::make_unique<Mapping>(file)) {
+Model::Model(const std::string& file)
+    : file_(file), mapping_(std::make_unique<MappedFile>(file, "a model file")) {
   const Reader reader(*mapping_, file_);
   name_ = reader.metadata("name");
   source_sha256_ = reader.metadata("source_sha256");
@@ -322,6 +286,10 @@ Model::Model(const std::string& file) : file_(file), mapping_(std::make_unique<M
 
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
+
+void Model::check_unchanged() const {
+  mapping_->check_unchanged();
+}
 
 std::int64_t Model::weight_bytes() const {
   std::int64_t bytes = output_.bytes();

@@ -15,6 +15,8 @@
 
 namespace kvreplay {
 
+class MappedFile;
+
 /// A decoder of the llama family: RMSNorm, RoPE on whole heads, grouped-query attention, a gated
 /// feed-forward layer.
 struct Architecture {
@@ -94,6 +96,8 @@ class Model {
   Model(Model&&) noexcept;
 
   [[nodiscard]] const std::string& file() const { return file_; }
+  /// Throws UserError when the file was changed since it was opened.
+  void check_unchanged() const;
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Hash of the file that was imported.
   [[nodiscard]] const std::string& source_sha256() const { return source_sha256_; }
@@ -115,7 +119,6 @@ class Model {
   [[nodiscard]] std::int64_t weight_bytes() const;
 
  private:
-  class Mapping;
   class Reader;
 
   std::string file_;
@@ -129,7 +132,7 @@ class Model {
   Matrix output_;
   std::span<const float> output_norm_;
   std::span<const float> rope_factors_;
-  std::unique_ptr<Mapping> mapping_;
+  std::unique_ptr<MappedFile> mapping_;
 };
 
 }  // namespace kvreplay

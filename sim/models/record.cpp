@@ -222,6 +222,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
       writer.write_adapter(static_cast<std::int64_t>(i), name, adapter);
     }
   }
+  model.check_unchanged();
   writer.finish();
 
   for (std::int64_t position = 0; position < info.tokens; ++position) {

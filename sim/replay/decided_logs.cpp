@@ -84,6 +84,10 @@ void DecidedLogs::decide_together(std::span<const std::size_t> decisions) {
       throw UserError({trace.reader.file(), ""}, "has changed since its hash was taken",
                       "a trace that does not change");
     }
+    if (context_.check) {
+      const DecisionNode& node = context_.graph.decisions()[decisions[i]];
+      check_log_invariants(logs[i], context_.experiment.systems[node.system].decide);
+    }
     context_.store.put_file(kind::kLog, context_.graph.decisions()[decisions[i]].key,
                             [&](const std::string& path) { write_access_log(logs[i], path); });
     held_[decisions[i]]->log = std::make_shared<const AccessLog>(std::move(logs[i]));

@@ -29,6 +29,7 @@ namespace {
 struct NamedConfig {
   std::string name;
   ConfigNode node;
+  bool is_own_file = false;  ///< the user chose a file that is none of configs/
   /// The settings applied, by the path in `node`: key and value.
   std::map<std::string, std::pair<std::string, Value>> applied;
 };
@@ -139,15 +140,30 @@ Value checked_value(const Setting& setting, const Target& target) {
 /// combination, but must have one in some other.
 class Reach {
  public:
-  void note(const Setting& setting, bool applied, std::set<std::string> targets) {
+  /// Whether it must reach something (`required`), or is only told where it does not.
+  void note(const Setting& setting, bool applied, bool required, std::set<std::string> targets) {
     Key& key = keys_[{setting.key, setting.from_file}];
     if (key.targets.empty()) key.place = setting.place();
     key.applied |= applied;
+    key.required |= required;
     key.targets.merge(targets);
+  }
+  void note_override(const Setting& setting, const std::string& file, const std::string& found) {
+    overrides_.insert(setting.place().file + ": " + setting.place().within + ": " + setting.key +
+                      " = " + text_of(setting.value) + " replaces " + found + " of " + file);
+  }
+  [[nodiscard]] std::vector<std::string> notes() const {
+    std::vector<std::string> lines(overrides_.begin(), overrides_.end());
+    for (const auto& [name, key] : keys_) {
+      if (key.applied || key.required) continue;
+      lines.push_back(key.place.file + ": " + key.place.within + ": " + name.first +
+                      " is not used: it reaches nothing that was chosen in place of the file's");
+    }
+    return lines;
   }
   void check() const {
     for (const auto& [name, key] : keys_) {
-      if (key.applied) continue;
+      if (key.applied || !key.required) continue;
       const std::string role = name.first.substr(0, name.first.find('.'));
       throw unknown_name(key.place, role + " parameter", name.first.substr(role.size() + 1),
                          std::vector<std::string>(key.targets.begin(), key.targets.end()));
@@ -158,10 +174,24 @@ class Reach {
   struct Key {
     SourceLocation place;
     bool applied = false;
+    bool required = false;
     std::set<std::string> targets;
   };
   std::map<std::pair<std::string, bool>, Key> keys_;
+  std::set<std::string> overrides_;
 };
+
+/// What a config itself says at "cache.capacity_groups"; "" where it says nothing.
+std::string explicit_text(ConfigNode node, const std::string& path) {
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string name = path.substr(begin, end - begin);
+    if (!node.has(name)) return "";
+    node = node.at(name);
+    begin = end + 1;
+  }
+  return node.has("value") ? text_of(node.at("value")) : text_of(node);
+}
 
 void apply_setting(const Kind& kind, const Setting& setting, const std::string& key, bool required,
                    std::vector<NamedConfig>& configs, Reach& reach) {
@@ -174,12 +204,18 @@ void apply_setting(const Kind& kind, const Setting& setting, const std::string& 
       known.insert(target.path);
       if (target.path != path) continue;
       const Value value = checked_value(setting, target);
+      if (config.is_own_file && setting.from_file) {
+        const std::string found = explicit_text(config.node, path);
+        if (!found.empty() && found != text_of(setting.value)) {
+          reach.note_override(setting, config.node.place().file, found);
+        }
+      }
       config.node = kind.apply(config.node, path, text_of(setting.value));
       config.applied.insert_or_assign(path, std::pair(setting.key, value));
       applied = true;
     }
   }
-  if (required) reach.note(setting, applied, std::move(known));
+  reach.note(setting, applied, required, std::move(known));
 }
 
 /// Reads every file once.
@@ -199,6 +235,8 @@ class Files {
 std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
                                       const ConfigFolder& folder, Files& files, Reach& reach) {
   const ConfigNode member = point.member(kind.member);
+  const Setting* chosen = point.find(kind.member);
+  const bool file_knew = chosen == nullptr || chosen->from_file;
   std::vector<NamedConfig> configs;
   std::set<std::string> seen;
   for (const ConfigNode& item : member.items()) {
@@ -207,7 +245,8 @@ std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
     if (!seen.insert(name).second) {
       throw UserError(item.place(), "found '" + name + "' twice", "each " + kind.member + " once");
     }
-    configs.push_back({std::move(name), files.load(file), {}});
+    const bool is_own_file = !file_knew && item.text() == file;
+    configs.push_back({std::move(name), files.load(file), is_own_file, {}});
   }
   if (configs.empty()) {
     throw UserError(member.place(), "found none", "at least one " + kind.member);
@@ -216,8 +255,6 @@ std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
   std::vector<Setting> settings = point.settings();
   std::stable_partition(settings.begin(), settings.end(),
                         [](const Setting& setting) { return setting.key.ends_with(".part"); });
-  const Setting* chosen = point.find(kind.member);
-  const bool file_knew = chosen == nullptr || chosen->from_file;
   for (const Setting& setting : settings) {
     const std::optional<std::string> key = setting.below(kind.member);
     if (!key) continue;
@@ -317,6 +354,7 @@ class Loader {
     if (source_.has_cases) experiment_.swept.insert(experiment_.swept.begin(), "case");
     for (const Point& point : source_.points) take(point);
     reach_.check();
+    experiment_.notes = reach_.notes();
     drop_unreached();
   }
 

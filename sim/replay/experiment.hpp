@@ -57,6 +57,9 @@ struct Experiment {
   std::vector<PlatformSpec> platforms;
   std::vector<DeviceSpec> devices;
 
+  /// What the file sets without effect, or over what a chosen file says: a line each, for the user.
+  std::vector<std::string> notes;
+
   std::vector<std::string> swept;  ///< names, in results, of the settings that differ between cells
   /// Ordered by combination of settings, then trace, model, platform, batch, device, system. A cell
   /// that differs from an earlier one only in settings that do not reach it is left out.

@@ -4,8 +4,10 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
@@ -189,9 +191,13 @@ json json_or_text(std::string_view text) {
 }
 
 /// A value as given to --set: JSON, a text, or a comma list of them.
-json command_value(std::string_view text) {
+json command_value(std::string_view text, const std::string& key, const SourceLocation& place) {
   const json whole = json::parse(text, nullptr, false);
+  if (whole.is_structured()) return ConfigNode::parse(text, place.file).raw();
   if (!whole.is_discarded() || text.find(',') == std::string_view::npos) return json_or_text(text);
+  // The name of a file that is there may hold commas.
+  std::error_code ignored;
+  if (contains(kLists, key) && std::filesystem::is_regular_file(text, ignored)) return text;
   json list = json::array();
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
@@ -338,7 +344,8 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
       throw UserError(place, "found no value", "key=value, such as device=emmc51");
     }
     const std::string& key = given->key;
-    const ConfigNode value = ConfigNode::parse(command_value(given->value).dump(), place.file);
+    const ConfigNode value =
+        ConfigNode::parse(command_value(given->value, given->key, place).dump(), place.file);
     if (key == "case") {
       picked_cases = value.items();
       continue;

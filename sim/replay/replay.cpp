@@ -10,6 +10,7 @@
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/progress.hpp"
+#include "policies/decide/decide.hpp"
 #include "sim/replay/replay_rows.hpp"
 #include "sim/replay/replay_trace.hpp"
 #include "sim/replay/stage_context.hpp"
@@ -80,7 +81,34 @@ struct Replay::Work {
                  .timeline_steps = how.timeline_steps,
                  .timeline_cells = how.timeline_cells}),
         estimate(given, traces, graph, how.store),
-        rows(given, traces, graph, outputs) {}
+        rows(given, traces, graph, outputs) {
+    check_before_work();
+  }
+
+  /// Throws what a later stage would, which is too late after hours of an earlier one.
+  void check_before_work() const {
+    for (const TimingNode& node : graph.timings()) {
+      const DecisionNode& decision = graph.decisions()[graph.placements()[node.placement].decision];
+      if (!node.in_shard || node.options.warm_up_steps < decision.steps) continue;
+      throw UserError({experiment.name, "warm_up_steps"},
+                      "found " + std::to_string(node.options.warm_up_steps),
+                      "fewer than the " + std::to_string(decision.steps) + " steps of " +
+                          traces[decision.trace].name + " that are replayed");
+    }
+    for (std::size_t i = 0; i < graph.decisions().size(); ++i) {
+      if (!graph.decisions()[i].in_shard || !outputs.decisions[i].must_compute) continue;
+      const DecisionNode& decision = graph.decisions()[i];
+      const SystemSpec& system = experiment.systems[decision.system];
+      const TraceReader& trace = traces[decision.trace].reader;
+      check_decidable(trace, {system.name, system.decide});
+      if (trace.info().recorded_layers.back() < system.decide.full_attention_layers()) {
+        throw UserError({trace.file(), "/"},
+                        "every recorded layer is one of the dense_layers of " + system.name +
+                            ": there is none to follow",
+                        "a trace with a later layer");
+      }
+    }
+  }
 
   const Experiment& experiment;
   const ReplayOptions options;
@@ -134,6 +162,7 @@ ReplayResult Replay::run() {
                              .estimate = work.estimate,
                              .store = options.store,
                              .threads = work.threads,
+                             .check = options.check,
                              .progress = progress ? &*progress : nullptr};
   const auto say_cells = [&](std::size_t timing) {
     if (!progress || !options.cell_line) return;

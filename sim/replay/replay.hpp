@@ -18,6 +18,12 @@ namespace kvreplay {
 
 class Schedule;
 
+#ifdef NDEBUG
+inline constexpr bool kChecksByDefault = false;
+#else
+inline constexpr bool kChecksByDefault = true;
+#endif
+
 struct ReplayOptions {
   bool show_progress = false;
   /// Where to write TRACE.SYSTEM.access.h5 for every access log; "" = nowhere.
@@ -26,6 +32,9 @@ struct ReplayOptions {
   /// Where outputs of stages are kept and found. Must outlive the replay.
   std::reference_wrapper<StageStore> store = StageStore::none();
   Shard shard{};
+  /// Whether each computed step is held against what docs/architecture.md promises, with a
+  /// std::logic_error where it does not hold. On in builds with assertions.
+  bool check = kChecksByDefault;
   /// Memory that the outputs of stages may take at once; 0 = four fifths of what is available.
   std::int64_t memory_bytes = 0;
   /// Receives what the timed steps do. The experiment must then have one cell, or a UserError is

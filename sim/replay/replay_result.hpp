@@ -46,6 +46,7 @@ struct CellResult {
   std::int64_t platform_dram_bytes = 0;
   Timing timing;
   QualityMeans quality;
+  std::string marks;  ///< of marks_of()
 };
 
 struct TraceHash {

@@ -9,6 +9,7 @@
 
 #include "base/error.hpp"
 #include "policies/decide/layer_means.hpp"
+#include "sim/replay/marks.hpp"
 
 namespace kvreplay {
 namespace {
@@ -156,7 +157,14 @@ CellResult ReplayRows::cell(std::size_t number) const {
   row.settings = settings_of(experiment_, cell);
   row.platform_dram_bytes = platform.dram_bytes;
   row.timing = *outputs_.timings[graph_.timing_of(number)].value;
-  row.quality = system_means(outputs_.decisions[graph_.decision_of(number)].means);
+  const std::vector<LayerMeans>& means = outputs_.decisions[graph_.decision_of(number)].means;
+  row.quality = system_means(means);
+  std::int64_t out_of_range = 0;
+  for (const LayerMeans& layer : means) out_of_range += layer.out_of_range;
+  const std::int64_t steps = graph_.decisions()[graph_.decision_of(number)].steps;
+  const double tokens =
+      static_cast<double>(trace.reader.info().prompt_tokens) + static_cast<double>(steps) / 2;
+  row.marks = marks_of(experiment_.systems[cell.system], row, tokens, out_of_range);
   return row;
 }
 

@@ -17,6 +17,7 @@
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
 #include "base/table.hpp"
+#include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
 namespace {
@@ -127,6 +128,26 @@ std::vector<Column<CellResult>> make_result_columns() {
        [=](const Cell& c) { return count(c.timing.region_bytes); }},
       {"flash_live_bytes", "of these, bytes of entries in groups when the recording ends",
        [=](const Cell& c) { return count(c.timing.live_bytes); }},
+      {"nand_read_bytes_per_step", "bytes per step sensed in flash for the host",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.flash_read_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       }},
+      {"nand_written_bytes_per_step", "bytes per step programmed in flash, moved ones included",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.flash_write_bytes) /
+                static_cast<double>(c.timing.steps.size());
+       }},
+      {"write_amplification", "bytes programmed in flash / bytes that cross the link to the device",
+       [](const Cell& c) {
+         return ratio(
+             static_cast<double>(c.timing.flash_write_bytes),
+             step_mean(c, &StepTiming::write_bytes) * static_cast<double>(c.timing.steps.size()));
+       }},
+      {"erases_per_step", "erase blocks of a die erased per step",
+       [](const Cell& c) {
+         return static_cast<double>(c.timing.erases) / static_cast<double>(c.timing.steps.size());
+       }},
       {"prompt_written_bytes", "bytes of the prompt's entries written before the first step",
        [=](const Cell& c) { return count(c.timing.prompt_write_bytes); }},
       {"read_amplification", "bytes sensed in flash / bytes of entries missed in the cache",
@@ -192,9 +213,13 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"output_error", "relative error of the attention output against full attention",
        [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
-       [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }},
+       [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }, 0},
       {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
        [](const Cell& c) { return c.timing.attended_tokens; }},
+      {"stored_bits", "bits per element of stored keys and values, in layers that select",
+       [](const Cell& c) { return c.timing.stored_bits; }},
+      {"marks", "why the numbers are of another case than was asked for; empty: they are not",
+       [](const Cell& c) { return c.marks; }, 0},
   };
 }
 
@@ -288,6 +313,11 @@ std::string command_text(const Experiment& experiment) {
   return text;
 }
 
+/// Of the sources of each stage, as they were built: what a version number does not tell apart.
+ordered_json sources_json() {
+  return {{"decide", kDecideSources}, {"place", kPlaceSources}, {"time", kTimeSources}};
+}
+
 std::string compiler_text() {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -353,6 +383,8 @@ std::string table_text(const ResultTable& table) {
       cells.push_back(rounded_text(row[i], table.columns[i].decimals));
       if (i == hit_rate && cells.back() != "-" && is_stretched(row)) cells.back() += '*';
     }
+    const auto is_empty = [](const std::string& cell) { return cell.empty(); };
+    if (std::all_of(cells.begin(), cells.end(), is_empty)) continue;
     const auto is_first = [&](const std::string& cell) { return cell == cells.front(); };
     if (rows.size() > 1 && std::all_of(cells.begin(), cells.end(), is_first)) {
       text += table.columns[i].name + ": " + cells.front() + '\n';
@@ -429,7 +461,9 @@ std::string manifest_json(const Experiment& experiment, const ReplayResult& resu
   for (const SystemSpec& system : experiment.systems) {
     manifest["differs"][system.name] = system.differs;
   }
+  if (!experiment.notes.empty()) manifest["notes"] = experiment.notes;
   manifest["kvreplay_version"] = version();
+  manifest["sources_sha256"] = sources_json();
   manifest["hdf5_version"] = H5_VERS_INFO;
   manifest["compiler"] = compiler_text();
   utsname host{};

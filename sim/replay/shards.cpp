@@ -170,7 +170,7 @@ void write_shard(const std::string& folder, const Experiment& experiment,
                 {"cells", to_json(result_rows(result.cells), result.cell_numbers)},
                 {"layers", to_json(quality_rows(result.layers), result.layer_blocks)}};
   // What must be equal in all shards; the host may differ.
-  for (const char* name : {"config_sha256", "traces", "kvreplay_version"}) {
+  for (const char* name : {"config_sha256", "traces", "kvreplay_version", "sources_sha256"}) {
     document["run"][name] = manifest.at(name);
   }
   for (const char* name : kResultFiles) {

@@ -22,6 +22,7 @@ struct StageContext {
   StageEstimate& estimate;
   StageStore& store;
   int threads = 1;
+  bool check = false;            ///< ReplayOptions::check
   Progress* progress = nullptr;  ///< null = show nothing
 
   /// Names the next piece of work for display, and the nanoseconds that each Progress::advance()

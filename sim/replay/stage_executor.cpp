@@ -161,13 +161,15 @@ std::vector<IoPlan> StageExecutor::place_all(std::span<const std::size_t> placem
 IoPlan StageExecutor::plan_of(std::size_t placement, double& units) {
   const PlacementNode& node = context_.graph.placements()[placement];
   if (!outputs_.placements[placement].must_compute) {
-    if (const auto bytes = context_.store.read(kind::kPlan, node.key)) return plan_from(*bytes);
+    auto plan = stored_value(context_.store.read(kind::kPlan, node.key), plan_from);
+    if (plan) return std::move(*plan);
   }
   units = context_.estimate.units(Stage::kPlace, placement);
   const SystemSpec& system = context_.experiment.systems[node.system];
   const std::vector<KvShape>& kinds = context_.experiment.models[node.model].kv_kinds();
   const std::shared_ptr<const AccessLog> log = logs_.get(node.decision);
-  IoPlan plan = place(*log, system.place, kinds, &logs_.bounds(node.decision, kinds));
+  IoPlan plan =
+      place(*log, system.place, kinds, &logs_.bounds(node.decision, kinds), context_.check);
   plan.system = system.name;
   context_.store.put(kind::kPlan, node.key, to_bytes(plan));
   return plan;

@@ -1,6 +1,7 @@
 #include "sim/replay/stage_outputs.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/replay/stage_keys.hpp"
 #include "sim/replay/stage_store.hpp"
@@ -24,9 +25,7 @@ StageOutputs::StageOutputs(const StageGraph& graph, StageStore& store,
     const TimingNode& node = graph.timings()[i];
     // Only a simulation that runs gives schedules and timelines.
     if (!node.in_shard || requests.schedule || timings[i].timeline) continue;
-    if (const auto bytes = store.read(kind::kTiming, node.key)) {
-      timings[i].value = timing_from(*bytes);
-    }
+    timings[i].value = stored_value(store.read(kind::kTiming, node.key), timing_from);
   }
   for (std::size_t i = 0; i < placements.size(); ++i) {
     const PlacementNode& node = graph.placements()[i];
@@ -36,8 +35,8 @@ StageOutputs::StageOutputs(const StageGraph& graph, StageStore& store,
   for (std::size_t i = 0; i < decisions.size(); ++i) {
     const DecisionNode& node = graph.decisions()[i];
     if (!node.in_shard) continue;
-    if (const auto bytes = store.read(kind::kMeans, node.key)) {
-      decisions[i].means = layer_means_from(*bytes);
+    if (auto means = stored_value(store.read(kind::kMeans, node.key), layer_means_from)) {
+      decisions[i].means = std::move(*means);
     }
     decisions[i].must_compute =
         (requests.access_logs || needs_log(i)) && !store.find(kind::kLog, node.key);

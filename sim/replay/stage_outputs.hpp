@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "policies/decide/layer_means.hpp"
@@ -13,6 +15,19 @@
 namespace kvreplay {
 
 class StageStore;
+
+/// What a stored output holds; nothing where there is none, or where it is not what `from` reads:
+/// then it is computed again.
+template <typename From>
+auto stored_value(const std::optional<std::string>& bytes, From&& from)
+    -> std::optional<decltype(from(*bytes))> {
+  if (!bytes) return std::nullopt;
+  try {
+    return from(*bytes);
+  } catch (const std::logic_error&) {
+    return std::nullopt;
+  }
+}
 
 /// What a replay must give in addition to its rows, which makes it compute stored outputs again.
 struct OutputRequests {

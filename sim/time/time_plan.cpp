@@ -137,6 +137,7 @@ class StepTimer {
     lay_out();
     timing_.batch = options_.batch;
     timing_.dram = dram_use(plan_, model_, *pipeline_, options_.batch);
+    timing_.stored_bits = stored_bits();
   }
 
   Timing run() && {
@@ -150,6 +151,9 @@ class StepTimer {
 
     const DeviceCounters counters = device_->counters();
     timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
+    timing_.flash_write_bytes = static_cast<std::int64_t>(counters.flash_write_bytes);
+    timing_.erases = static_cast<std::int64_t>(counters.erases);
+    timing_.wrapped_write_bytes = static_cast<std::int64_t>(counters.wrapped_write_bytes);
     timing_.energy = energy();
     timing_.attended_tokens /=
         static_cast<double>(std::ssize(steps) * options_.batch * model_.attention_layers());
@@ -179,6 +183,23 @@ class StepTimer {
         timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
     }
+  }
+
+  /// Of the layers with groups of their own, per element that is still visible.
+  [[nodiscard]] double stored_bits() const {
+    const std::int64_t tokens = plan_.prompt_tokens + plan_.steps;
+    double bits = 0;
+    double layers = 0;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      if (!has_groups(layers_[i])) continue;
+      const LayerSpec& layer = model_.layer(static_cast<std::int64_t>(i));
+      const LayerPlan& plan = *layers_[i].plan;
+      const std::int64_t visible = visible_tokens(tokens, plan.sliding_window);
+      bits += 8 * static_cast<double>(plan.dram.entries_bytes) /
+              static_cast<double>(2 * layer.kv_heads * layer.head_dim * visible);
+      layers += 1;
+    }
+    return layers == 0 ? 0 : bits / layers;
   }
 
   [[nodiscard]] Energy energy() const {

@@ -70,15 +70,20 @@ struct Timing {
   std::int64_t requested_bytes = 0;
   std::int64_t hit_bytes = 0;
   std::int64_t missed_bytes = 0;
-  std::int64_t best_hit_bytes = 0;    ///< LayerPlan::Accounting::best_hit_bytes
-  std::int64_t min_read_bytes = 0;    ///< what it leaves to read; all, where the cache is paged
-  std::int64_t flash_read_bytes = 0;  ///< sensed in NAND
-  double attended_tokens =
-      0;  ///< mean per query head, step, sequence and target layer that attends
+  std::int64_t best_hit_bytes = 0;       ///< LayerPlan::Accounting::best_hit_bytes
+  std::int64_t min_read_bytes = 0;       ///< what it leaves to read; all, where the cache is paged
+  std::int64_t flash_read_bytes = 0;     ///< sensed in NAND
+  std::int64_t flash_write_bytes = 0;    ///< programmed in NAND, with what the device moved
+  std::int64_t erases = 0;               ///< of an erase block of a die
+  std::int64_t wrapped_write_bytes = 0;  ///< DeviceCounters::wrapped_write_bytes
+  /// Mean per query head, step, sequence and target layer that attends.
+  double attended_tokens = 0;
   std::int64_t prompt_write_bytes = 0;  ///< of the batch, before the first step; not timed
   std::int64_t moved_bytes = 0;   ///< over the timed steps: LayerPlan::Accounting::moved_bytes
   std::int64_t region_bytes = 0;  ///< of the batch: what the layouts take on flash
   std::int64_t live_bytes = 0;    ///< of these, entries of groups when the plan ends
+  /// Bits per element of a key or value, mean of the entries of all tokens in layers that select.
+  double stored_bits = 0;
   DramUse dram;
   Energy energy;
 };

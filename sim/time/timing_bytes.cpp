@@ -16,13 +16,14 @@ void for_step(Step& step, Visit&& visit) {
 /// Visits a timing's numbers, without its steps.
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
-  auto& [steps, batch, requested, hit, missed, best_hit, min_read, flash_read, attended,
-         prompt_write, moved, region, live, dram, energy] = timing;
+  auto& [steps, batch, requested, hit, missed, best_hit, min_read, flash_read, flash_write, erases,
+         wrapped, attended, prompt_write, moved, region, live, stored_bits, dram, energy] = timing;
   auto& [weights, cache, full_attention, index, buffered, read_buffer] = dram;
   auto& [compute_energy, dram_energy, flash_energy] = energy;
-  visit_all(visit, batch, requested, hit, missed, best_hit, min_read, flash_read, attended,
-            prompt_write, moved, region, live, weights, cache, full_attention, index, buffered,
-            read_buffer, compute_energy, dram_energy, flash_energy);
+  visit_all(visit, batch, requested, hit, missed, best_hit, min_read, flash_read, flash_write,
+            erases, wrapped, attended, prompt_write, moved, region, live, stored_bits, weights,
+            cache, full_attention, index, buffered, read_buffer, compute_energy, dram_energy,
+            flash_energy);
 }
 
 }  // namespace

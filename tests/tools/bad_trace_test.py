@@ -100,6 +100,7 @@ class BadTrace(ProgramTest):
         shutil.copy(self.sound, trace)
         with h5py.File(trace, "r+") as file:
             file.attrs["model"] = "red \x1b[31m\n"
+            del file.attrs["content_sha256"]
         shown = self.succeed("inspect", trace)
         self.assertIn("red \\x1b[31m\\n", shown)
         self.assertNotIn("\x1b", shown)
@@ -110,6 +111,7 @@ class BadTrace(ProgramTest):
         shutil.copy(self.sound, trace)
         with h5py.File(trace, "r+") as file:
             file.attrs["key_state"] = "pre_rope"
+            del file.attrs["content_sha256"]
         self.refuses(["run", "first", "--set", f"trace={trace}", "--out", "results"],
                      ["pre.kvtrace.h5", "key_state", "kvreplay convert"])
         trace.unlink()

@@ -30,6 +30,7 @@ class DeviceTest(ProgramTest):
         (self.folder / "check.json").unlink()
 
     def probe(self, *arguments, seconds=0.02):
+        (self.folder / "probe.json").unlink(missing_ok=True)
         self.succeed("device", "probe", *arguments, "--seconds", seconds, "--out", "probe.json")
         return json.loads((self.folder / "probe.json").read_text())
 

@@ -42,6 +42,7 @@ class RemoteCase(ProgramTest):
         self.home.mkdir(exist_ok=True)
         self.out = self.folder / "probe.json"
         self.out.unlink(missing_ok=True)
+        (self.folder / "check.json").unlink(missing_ok=True)
         check = self.kvreplay("device", "probe", self.target, *GRID, "--out", "check.json")
         if check.returncode != 0:
             self.skipTest(f"no direct I/O in the temporary folder (set TMPDIR): {check.stderr}")

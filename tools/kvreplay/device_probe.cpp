@@ -86,6 +86,7 @@ void probe(ProbeOptions options) {
   }
 
   check_not_input(options.out, options.target);
+  check_is_new(options.out);       // a measurement takes long, and cannot be repeated
   OutputFile output(options.out);  // first, so that no result is lost for lack of a place
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");

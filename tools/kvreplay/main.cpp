@@ -1,6 +1,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/interrupt_cleanup.hpp"
+#include "base/mapped_file.hpp"
 #include "tools/kvreplay/commands.hpp"
 
 namespace kvreplay {
@@ -123,6 +126,32 @@ int run_command(int argc, char** argv) {
   return exit_code;
 }
 
+int exit_code_of(int argc, char** argv) {
+  try {
+    return run_command(argc, argv);
+  } catch (const UserError& error) {
+    return fail(error.what(), kUserMistake);
+  } catch (const std::exception& error) {
+    return fail(std::string("internal error: ") + error.what(), kOurMistake);
+  }
+}
+
+bool main_has_ended = false;
+
+/// Where memory runs out, libraries end the program: JSON by an exception in a destructor, HDF5 by
+/// exit(). From now on that takes a line, exit code 1 and no temporary file, too.
+void end_with_a_line() {
+  std::set_terminate([] {
+    end_program("kvreplay: internal error: an exception could not be handled (out of memory?)\n",
+                kOurMistake);
+  });
+  std::atexit([] {
+    if (main_has_ended) return;
+    end_program("kvreplay: internal error: a library ended the program (out of memory?)\n",
+                kOurMistake);
+  });
+}
+
 }  // namespace
 }  // namespace kvreplay
 
@@ -131,11 +160,9 @@ int main(int argc, char** argv) {
   // disk.
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
-  try {
-    return kvreplay::run_command(argc, argv);
-  } catch (const kvreplay::UserError& error) {
-    return kvreplay::fail(error.what(), kvreplay::kUserMistake);
-  } catch (const std::exception& error) {
-    return kvreplay::fail(std::string("internal error: ") + error.what(), kvreplay::kOurMistake);
-  }
+  kvreplay::end_at_failed_mapping(kvreplay::kUserMistake);
+  kvreplay::end_with_a_line();
+  const int code = kvreplay::exit_code_of(argc, argv);
+  kvreplay::main_has_ended = true;
+  return code;
 }

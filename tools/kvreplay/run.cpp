@@ -24,6 +24,7 @@
 #include "policies/adapters/adapt.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/folder_store.hpp"
+#include "sim/replay/marks.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/cache_options.hpp"
@@ -47,6 +48,7 @@ struct RunOptions {
   std::string format = "table";
   std::int64_t steps = 0;
   bool access_log = false;
+  bool check = kChecksByDefault;
   std::string timeline;
   std::int64_t timeline_steps = 3;
   // Options of a sweep.
@@ -62,7 +64,22 @@ constexpr std::size_t kTimelineCells = 16;
 
 Experiment load_experiment(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
-  return options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  Experiment experiment =
+      options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  return experiment;
+}
+
+/// Of settings without effect. In the end: a mistake is one line, whatever else there is to say.
+void warn_of_settings(const Experiment& experiment) {
+  for (const std::string& note : experiment.notes) {
+    std::cerr << "kvreplay: warning: " << note << '\n';
+  }
+}
+
+void warn_of_marks(const ReplayResult& result) {
+  for (const std::string& line : mark_lines(result.cells)) {
+    std::cerr << "kvreplay: warning: " << line << '\n';
+  }
 }
 
 void warn_of_own_text(const Experiment& experiment) {
@@ -130,6 +147,7 @@ void run_experiment(const RunOptions& options) {
   ResultFolder folder = result_folder(options, experiment);
   ReplayOptions replay_options;
   replay_options.show_progress = true;
+  replay_options.check = options.check;
   if (options.access_log) {
     replay_options.access_log_folder = folder.temporary_path();
     replay_options.record_tokens = true;
@@ -140,6 +158,8 @@ void run_experiment(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_settings(experiment);
+  warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -224,7 +244,10 @@ void run_sweep(const RunOptions& options) {
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   Replay replay(experiment, replay_options);
   if (!options.quiet || options.plan) show_plan(replay, experiment, options);
-  if (options.plan) return;
+  if (options.plan) {
+    warn_of_settings(experiment);
+    return;
+  }
 
   const ReplayResult result = replay.run();
   interrupt.reset();  // the folder of results has a cleanup of its own
@@ -237,6 +260,8 @@ void run_sweep(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  warn_of_settings(experiment);
+  warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -289,6 +314,9 @@ void add_run(CLI::App& program) {
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step (HDF5)");
+  command->add_flag("--check", options->check,
+                    "Hold every step against what docs/architecture.md promises: bytes, tokens, "
+                    "ranges on flash, budgets; slower, same results");
   command->footer(
       "A run keeps only its results; `kvreplay sweep` does the same with a cache.\n"
       "Examples:\n"

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,17 +14,15 @@
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/config_folder.hpp"
 #include "base/error.hpp"
 #include "base/output_file.hpp"
-#include "base/size.hpp"
 #include "devices/device_config.hpp"
 #include "devices/served/real_time_device.hpp"
+#include "tools/nbdkit/options.hpp"
 #include "tools/nbdkit/store.hpp"
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_PARALLEL
@@ -35,18 +32,8 @@ namespace {
 
 constexpr std::int64_t kDefaultBytes = std::int64_t{4} << 30;
 constexpr std::uint32_t kMaxRequest = 32 << 20;  ///< a limit that every NBD client accepts
-constexpr double kMaxSpinUs = 10'000;
 
-struct Options {
-  std::string device;
-  std::string configs = ConfigFolder::standard().folder();
-  std::string file;         ///< empty: memory
-  std::uint64_t bytes = 0;  ///< 0: the file's, or kDefaultBytes of memory
-  double spin_us = 50;
-  std::string report;
-};
-
-Options options;
+PluginOptions options;
 std::string device_name;
 std::unique_ptr<Store> store;
 std::unique_ptr<RealTimeDevice> device;
@@ -62,53 +49,17 @@ Result guarded(Result failed, const Work& work) {
   }
 }
 
-std::string absolute(const char* path) {
-  char* found = nbdkit_absolute_path(path);  // nbdkit may change its folder
+std::string absolute(const std::string& path) {
+  char* found = nbdkit_absolute_path(path.c_str());  // nbdkit may change its folder
   if (found == nullptr) throw UserError({path, ""}, "no path", "the path of a file");
   std::string text = found;
   std::free(found);
   return text;
 }
 
-std::uint64_t size_of(const std::string& text) {
-  const std::optional<std::int64_t> bytes = parse_size(text);
-  if (!bytes || *bytes == 0) {
-    throw UserError({"", "size"}, "found " + text, "a size such as 4GiB or 512M");
-  }
-  return static_cast<std::uint64_t>(*bytes);
-}
-
-double parse_spin(std::string_view text) {
-  double value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || !(value >= 0) ||
-      value > kMaxSpinUs) {
-    throw UserError({"", "spin_us"}, "found " + std::string(text), "0 to 10000 us");
-  }
-  return value;
-}
-
-int config(const char* key_text, const char* value) {
+int config(const char* key, const char* value) {
   return guarded(-1, [&] {
-    const std::string key = key_text;
-    if (key == "device") {
-      const std::string name = value;
-      const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
-      options.device = is_path ? absolute(value) : name;
-    } else if (key == "configs") {
-      options.configs = absolute(value);
-    } else if (key == "file") {
-      options.file = absolute(value);
-    } else if (key == "size") {
-      options.bytes = size_of(value);
-    } else if (key == "spin_us") {
-      options.spin_us = parse_spin(value);
-    } else if (key == "report") {
-      options.report = absolute(value);
-    } else {
-      const std::vector<std::string> keys{"configs", "device", "file", "report", "size", "spin_us"};
-      throw unknown_name({}, "parameter", key, keys);
-    }
+    options.set(key, value, absolute);
     return 0;
   });
 }

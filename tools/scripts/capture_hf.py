@@ -41,6 +41,7 @@ try:
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    from kvreplay.checksums import write_checksums
     from kvreplay.progress import Progress
 except ImportError as error:
     print(f"{PROGRAM}: {error}; allowed: Python with torch, transformers (4.53 or later), h5py and "
@@ -538,6 +539,7 @@ class Recorder:
         self.file.attrs.update(rope)
         self.file.attrs["sliding_window"] = [self.kinds[layer].windows[0] for layer in self.layers]
         self.file.attrs["complete"] = 1
+        write_checksums(self.file)
         self.file.close()
         os.replace(self.temporary, self.path)
 

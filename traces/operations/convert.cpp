@@ -100,6 +100,7 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
       writer.write_adapter(index, name, *source.load_adapter(index, name));
     }
   }
+  source.check_unchanged();
   writer.finish();
 }
 

@@ -140,6 +140,7 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
     }
     for (const auto& [name, adapter] : adapters) writer.write_adapter(index, name, adapter);
   }
+  source.check_unchanged();
   writer.finish();
 }
 

@@ -135,6 +135,7 @@ TraceSummary summarise(const TraceReader& trace, Progress* progress) {
     measured.adapters = trace.adapter_names(index);
     summary.layers.push_back(std::move(measured));
   }
+  trace.check_unchanged();
   return summary;
 }
 

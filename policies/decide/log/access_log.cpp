@@ -5,12 +5,18 @@
 
 #include "base/hdf5/hdf5_file.hpp"
 #include "base/output_file.hpp"
+#include "policies/decide/log/log_check.hpp"
 
 namespace kvreplay {
 namespace {
 
 constexpr const char* kFormat = "kvaccess";
 constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kMaxLayers = 1 << 16;
+
+bool skip_nothing(const std::string& /*path*/) {
+  return false;
+}
 
 /// A layer that stands in the log under several windows has a path for each: the first that of its
 /// number alone.
@@ -201,6 +207,9 @@ void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
     file.write_integer_attribute(folder, "kv_heads", stream.kv_heads);
     file.write_integer_attribute(folder, "query_heads", stream.query_heads);
     file.write_integer_attribute(folder, "rows", stream.rows);
+    if (stream.out_of_range > 0) {
+      file.write_integer_attribute(folder, "out_of_range", stream.out_of_range);
+    }
     for_stream_data(stream, [&](const char* name, const auto& values) {
       write(file, folder + "/" + name, values);
     });
@@ -220,6 +229,10 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     layer.sliding_window = file.integer_attribute(path, "sliding_window");
   }
   const std::int64_t streams = file.integer_attribute(path, "streams");
+  if (streams < 0 || streams > log.kv_heads) {
+    throw UserError(file.place(path), "found " + std::to_string(streams) + " streams",
+                    "0 to " + std::to_string(log.kv_heads));
+  }
   for (std::int64_t i = 0; i < streams; ++i) {
     const std::string folder = path + "/stream/" + std::to_string(i);
     StreamLog stream;
@@ -229,7 +242,19 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     stream.rows = file.integer_attribute(folder, "rows");
     for_stream_data(
         stream, [&](const char* name, auto& values) { read(file, folder + "/" + name, values); });
+    if (file.has_attribute(folder, "out_of_range")) {
+      stream.out_of_range = file.integer_attribute(folder, "out_of_range");
+    }
+    // The sizes of other arrays follow from these.
+    if (stream.query_heads < 1 || stream.query_heads > log.query_heads || stream.rows < 0 ||
+        stream.rows > stream.query_heads) {
+      throw UserError(file.place(folder),
+                      "found " + std::to_string(stream.rows) + " rows of " +
+                          std::to_string(stream.query_heads) + " query heads",
+                      "at most a row per query head, of 1 to " + std::to_string(log.query_heads));
+    }
     check_stream(file, folder + "/", stream, log.steps);
+    check_stream_values(stream, log, file.place(folder));
     layer.streams.push_back(std::move(stream));
   }
   for_quality_data(layer.quality, [&](const char* name, std::vector<float>& values) {
@@ -278,6 +303,7 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   file.write_integers_attribute("/", "layers", layers);
   const std::vector<std::string> paths = layer_paths(layers);
   for (std::size_t i = 0; i < paths.size(); ++i) write_layer(file, paths[i], log.layers[i], log);
+  file.write_content_sha256(skip_nothing);
   file.close();
   output.commit();
 }
@@ -302,11 +328,24 @@ AccessLog read_access_log(const std::string& path) {
   log.head_dim = file.integer_attribute("/", "head_dim");
   log.prompt_tokens = file.integer_attribute("/", "prompt_tokens");
   log.steps = file.integer_attribute("/", "steps");
+  check_log_shape(log, file.place("/"));
   const std::vector<std::int64_t> layers = file.integers_attribute("/", "layers");
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i] < 0 || layers[i] > kMaxLayers || (i > 0 && layers[i] < layers[i - 1])) {
+      throw UserError(file.place("/"), "attribute layers names layer " + std::to_string(layers[i]),
+                      "ascending numbers from 0");
+    }
+  }
   const std::vector<std::string> paths = layer_paths(layers);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     log.layers.push_back(read_layer(file, paths[i], layers[i], log));
+    const LayerLog& read = log.layers.back();
+    if (!read.full_attention && read.streams.empty()) {
+      throw UserError(file.place(paths[i]), "has no stream", "one, or one per KV head");
+    }
   }
+  // Last: what is wrong above has a more telling message.
+  file.check_content_sha256(skip_nothing);
   return log;
 }
 

@@ -54,6 +54,9 @@ struct StreamLog {
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 
+  /// Elements that the format's range does not suit: Precision::out_of_range().
+  std::int64_t out_of_range = 0;
+
   [[nodiscard]] std::int64_t steps() const { return requested.size(); }
   void add(const GroupEvent& event);
   void end_segment() { event_begin.push_back(std::ssize(event_kind)); }

@@ -7,7 +7,46 @@
 
 namespace kvreplay {
 
+std::string_view Groups::fault(const GroupEvent& event) const {
+  const auto all = [&](const auto& holds) {
+    return std::all_of(event.tokens.begin(), event.tokens.end(), holds);
+  };
+  const auto can_join = [&](Token token) {
+    return where(token) == Where::kUnseen || where(token) == Where::kBuffered;
+  };
+  const auto is_member = [&](Token token) {
+    return event.group == kNoGroup ? where(token) == Where::kBuffered
+                                   : group_of(token) == event.group;
+  };
+  const bool exists = event.group >= 0 && event.group < count();
+  switch (event.kind) {
+    case EventKind::kCreated:
+      if (event.group != count()) return "a new group whose number is not the next one";
+      return all(can_join) ? "" : "a token that is elsewhere already";
+    case EventKind::kAppended:
+      if (!exists) return "no such group";
+      return all(can_join) ? "" : "a token that is elsewhere already";
+    case EventKind::kSplit:
+      if (!exists) return "no such group";
+      if (event.other != count()) return "a new group whose number is not the next one";
+      return all(is_member) ? "" : "a token that is not in the group";
+    case EventKind::kBuffered:
+      return all(can_join) ? "" : "a token that is elsewhere already";
+    case EventKind::kEvicted:
+      if (!exists && event.group != kNoGroup) return "no such group";
+      return all(is_member) ? "" : "a token that is not in the group";
+    case EventKind::kSealed:
+    case EventKind::kLoaded:
+    case EventKind::kDissolved:
+      return exists ? "" : "no such group";
+    case EventKind::kReencoded:
+      return "";
+  }
+  return "no such event";
+}
+
 void Groups::on_event(const GroupEvent& event) {
+  assert(fault(event).empty());
   switch (event.kind) {
     case EventKind::kCreated:
       assert(event.group == count());

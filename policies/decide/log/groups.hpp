@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "policies/decide/log/stream.hpp"
@@ -51,6 +52,8 @@ class Groups final : public EventSink {
   enum class Where : std::uint8_t { kUnseen, kGrouped, kBuffered, kEvicted };
 
   void on_event(const GroupEvent& event) override;
+  /// What on_event(event) relies on and does not hold here; "" where all of it does.
+  [[nodiscard]] std::string_view fault(const GroupEvent& event) const;
 
   /// Number of groups ever created; ids run from 0 to count() - 1.
   [[nodiscard]] GroupId count() const { return static_cast<GroupId>(members_.size()); }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "policies/decide/precision/support/decoded_store.hpp"
@@ -30,6 +31,7 @@ class Fp8 final : public Precision {
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
+  [[nodiscard]] std::int64_t out_of_range() const override { return out_of_range_; }
 
   [[nodiscard]] bool has_codec() const override { return true; }
   void encode(const Entries& exact, Token token, std::int32_t,
@@ -63,16 +65,25 @@ class Fp8 final : public Precision {
   }
 
  private:
+  /// Codes from here on lie 32 apart, and the last one is 448.
+  static constexpr float kCoarseFrom = 256;
+
   [[nodiscard]] float scale_of(const Half* row) const {
     return scaled_ ? kernels::fp8_scale(row, shape_.head_dim) : 1.0F;
   }
-  void round_trip(Half* row) const {
+  void round_trip(Half* row) {
+    if (!scaled_) {
+      out_of_range_ += std::count_if(row, row + shape_.head_dim, [](Half element) {
+        return std::abs(to_float(element)) >= kCoarseFrom;
+      });
+    }
     kernels::fp8_round_trip(row, shape_.head_dim, scale_of(row), row);
   }
 
   bool scaled_;
   StreamShape shape_;
   bool leave_;
+  std::int64_t out_of_range_ = 0;
   DecodedStore store_;
 };
 

@@ -52,6 +52,9 @@ class Precision {
                             EventSink& /*events*/) {}
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
+  /// How many elements the format's range does not suit: saturated, or stored with far coarser
+  /// steps than others. Of a part that scales, none.
+  [[nodiscard]] virtual std::int64_t out_of_range() const { return 0; }
   /// Whether kReencoded events of other parts change what is stored (notify_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that

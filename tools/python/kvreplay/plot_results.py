@@ -149,7 +149,7 @@ def draw_latency(axes, rows, names, numbers):
             total = float(row["latency_ms"])
             axes.barh(place, compute, height=0.62, color=plot_style.COMPUTE)
             axes.barh(place, exposed, left=compute, height=0.62, color=plot_style.EXPOSED_IO)
-            axes.annotate(f"{short(total)} ms", (total, place), xytext=(3, 0), fontsize=7,
+            axes.annotate(f"{short(total)} ms{'*' if row.get('marks') else ''}", (total, place), xytext=(3, 0), fontsize=7,
                           textcoords="offset points", va="center")
     shown = [float(row["latency_ms"]) for row in rows if row["series"] in names]
     axes.set_xlim(0, 1.35 * max(shown, default=1))
@@ -173,6 +173,9 @@ def title_of(case, rows, hidden):
         title += " (SYNTHETIC, not recorded)"
     if rows[0]["projection"] != "none":
         title += f"\nprojected, query heads/KV heads x size: {plain(rows[0]['projection'])}"
+    marks = sorted({mark for row in rows for mark in row.get("marks", "").split()})
+    if marks:
+        title += f"\n* {', '.join(marks)}: column marks of results.csv"
     if hidden > 0:
         title += f"\nbars and numbers: the first {MAX_BARS} of {MAX_BARS + hidden}"
     return title.replace("->", "\N{RIGHTWARDS ARROW}")

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/build_info.hpp"
+#include "base/hash.hpp"
 #include "base/output_file.hpp"
 #include "base/random.hpp"
 #include "devices/schedule/time_schedule.hpp"
@@ -220,7 +221,7 @@ TEST_F(RecordingMachineTest, WritesDownWhatWasAskedForInItsOrder) {
   layer.attend_ns = 7;
   machine_.run(reads_then_attends(machine_));
   machine_.run(reads_then_attends(machine_));
-  EXPECT_EQ(schedule_.text(), R"(kvreplay schedule 1
+  const std::string expected = R"(kvreplay schedule 1
 made_from test
 limits 4096 1048576 32
 step
@@ -244,8 +245,8 @@ submit 1
 w 0 4096
 compute 7
 compute 50000
-end 3 4
-)");
+)";
+  EXPECT_EQ(schedule_.text(), expected + "end 3 4 " + sha256_text(expected) + "\n");
 }
 
 TEST_F(RecordingMachineTest, APipelineThatIsNoLineIsRefused) {

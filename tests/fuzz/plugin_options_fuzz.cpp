@@ -1,0 +1,19 @@
+// Options of the nbdkit plugin: a line each, KEY=VALUE.
+
+#include <sstream>
+
+#include "base/key_value.hpp"
+#include "tests/fuzz/fuzz_input.hpp"
+#include "tools/nbdkit/options.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return kvreplay::fuzz::expect_user_error([&] {
+    kvreplay::PluginOptions options;
+    std::istringstream lines{std::string(kvreplay::fuzz::text_of(data, size))};
+    for (std::string line; std::getline(lines, line);) {
+      const auto given = kvreplay::split_key_value(line);
+      if (!given) continue;
+      options.set(given->key, given->value, [](const std::string& path) { return path; });
+    }
+  });
+}

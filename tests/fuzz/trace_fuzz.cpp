@@ -1,0 +1,15 @@
+// Traces: attributes, shapes and offsets of an HDF5 file that may say anything.
+
+#include "tests/fuzz/fuzz_input.hpp"
+#include "traces/trace.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return kvreplay::fuzz::expect_user_error([&] {
+    const kvreplay::fuzz::InputFile file(data, size);
+    const kvreplay::TraceReader trace(file.path());
+    for (std::int64_t i = 0; i < std::ssize(trace.info().recorded_layers); ++i) {
+      (void)trace.load_layer(i);
+    }
+    trace.verify();
+  });
+}
