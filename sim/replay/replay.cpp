@@ -87,14 +87,6 @@ struct Replay::Work {
 
   /// Throws what a later stage would, which is too late after hours of an earlier one.
   void check_before_work() const {
-    for (const TimingNode& node : graph.timings()) {
-      const DecisionNode& decision = graph.decisions()[graph.placements()[node.placement].decision];
-      if (!node.in_shard || node.options.warm_up_steps < decision.steps) continue;
-      throw UserError({experiment.name, "warm_up_steps"},
-                      "found " + std::to_string(node.options.warm_up_steps),
-                      "fewer than the " + std::to_string(decision.steps) + " steps of " +
-                          traces[decision.trace].name + " that are replayed");
-    }
     for (std::size_t i = 0; i < graph.decisions().size(); ++i) {
       if (!graph.decisions()[i].in_shard || !outputs.decisions[i].must_compute) continue;
       const DecisionNode& decision = graph.decisions()[i];
@@ -107,6 +99,14 @@ struct Replay::Work {
                             ": there is none to follow",
                         "a trace with a later layer");
       }
+    }
+    for (const TimingNode& node : graph.timings()) {
+      const DecisionNode& decision = graph.decisions()[graph.placements()[node.placement].decision];
+      if (!node.in_shard || node.options.warm_up_steps < decision.steps) continue;
+      throw UserError({experiment.name, "warm_up_steps"},
+                      "found " + std::to_string(node.options.warm_up_steps),
+                      "fewer than the " + std::to_string(decision.steps) + " steps of " +
+                          traces[decision.trace].name + " that are replayed");
     }
   }
 

@@ -78,7 +78,10 @@ struct RawTrace {
     datasets["/tokens/id"] = {std::vector<std::int32_t>(kTokens, 7), {kTokens}, {}, {}};
     for (const char* name : {"entropy", "top_probability", "log_probability"}) {
       datasets[std::string("/tokens/") + name] = {
-          std::vector<float>(kTokens, 0.5F), {kTokens}, {}, {}};
+          std::vector<float>(kTokens, std::string(name) == "log_probability" ? -0.5F : 0.5F),
+          {kTokens},
+          {},
+          {}};
     }
   }
 

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "base/build_info.hpp"
-#include "base/hash.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "traces/operations/cut.hpp"
+#include "traces/operations/diff.hpp"
 #include "traces/operations/inspect.hpp"
 #include "traces/trace.hpp"
 
@@ -105,7 +105,8 @@ TEST(FullTraceTest, TheShippedTraceIsItsCut) {
   const TemporaryFolder folder;
   const std::string cut = folder.file("cut.kvtrace.h5");
   cut_trace(TraceReader(full), {.layers = {12, 24}, .decode_tokens = 256}, cut);
-  EXPECT_EQ(sha256_file(cut), sha256_file(kShipped));
+  // Not the bytes: the shipped file is older than checksums.
+  EXPECT_TRUE(diff_traces(TraceReader(cut), TraceReader(kShipped)).same());
 }
 
 TEST(FullTraceTest, TheDialogueIsItsCut) {
@@ -114,7 +115,8 @@ TEST(FullTraceTest, TheDialogueIsItsCut) {
   const TemporaryFolder folder;
   const std::string cut = folder.file("cut.kvtrace.h5");
   cut_trace(TraceReader(full), {.layers = {18}, .decode_tokens = 256}, cut);
-  EXPECT_EQ(sha256_file(cut), sha256_file(kDialogue));
+  // Not the bytes: the shipped file is older than checksums.
+  EXPECT_TRUE(diff_traces(TraceReader(cut), TraceReader(kDialogue)).same());
 }
 
 TEST(FullTraceTest, VerifiesAndKeepsItsPerplexity) {
