@@ -86,7 +86,8 @@ std::string folder_of(const std::string& file) {
 
 class OwnedAdapters final : public AdapterSource {
  public:
-  explicit OwnedAdapters(const std::string& trace) : trace_(trace), adapters_(trace_) {}
+  OwnedAdapters(const std::string& trace, const std::string& system)
+      : trace_(trace), adapters_(trace_, system) {}
   [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
     return adapters_.adapter(layer, name);
   }
@@ -221,7 +222,7 @@ void live(const LiveCommand& command) {
   if (command.adapters.empty()) {
     adapters = std::make_shared<NoAdapters>();
   } else {
-    adapters = std::make_shared<OwnedAdapters>(command.adapters);
+    adapters = std::make_shared<OwnedAdapters>(command.adapters, system.name);
   }
   LiveRequest request = command.request;
   request.pages = command.huge_pages ? Pages::kHuge : Pages::kOrdinary;
