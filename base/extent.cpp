@@ -20,4 +20,11 @@ void coalesce(std::vector<Extent>& extents) {
   extents.resize(kept);
 }
 
+void sort_extents(std::vector<Extent>& extents) {
+  std::erase_if(extents, [](const Extent& extent) { return extent.bytes == 0; });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
+  });
+}
+
 }  // namespace kvreplay

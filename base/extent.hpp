@@ -16,5 +16,7 @@ struct Extent {
 
 /// Sorts by offset and merges extents that overlap or touch; drops empty ones.
 void coalesce(std::vector<Extent>& extents);
+/// Sorts by offset, then length, and drops empty ones.
+void sort_extents(std::vector<Extent>& extents);
 
 }  // namespace kvreplay

@@ -302,12 +302,9 @@ class Placer {
   static void arrange(std::vector<Extent>& extents, bool merge) {
     if (merge) {
       coalesce(extents);
-      return;
+    } else {
+      sort_extents(extents);
     }
-    std::erase_if(extents, [](const Extent& extent) { return extent.bytes == 0; });
-    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
-      return a.offset != b.offset ? a.offset < b.offset : a.bytes < b.bytes;
-    });
   }
   static void finish(std::vector<Extent>& of_step, bool merge, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {

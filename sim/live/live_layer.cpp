@@ -247,14 +247,38 @@ void LiveLayer::write_prompt(const Entries& exact, LiveIo& io) {
 
 // Reads.
 
+/// As stage 2 has them: a layout merges what touches the extents that it is given.
+void LiveLayer::locate(std::size_t s, GroupId group, std::vector<Extent>& extents) const {
+  const auto number = static_cast<std::int32_t>(s);
+  if (place_.merges_reads()) {
+    layout_->locate(number, group, streams_[s].stored, extents);
+    return;
+  }
+  std::vector<Extent> alone;
+  layout_->locate(number, group, streams_[s].stored, alone);
+  extents.insert(extents.end(), alone.begin(), alone.end());
+}
+
+void LiveLayer::arrange(std::vector<Extent>& reads) const {
+  if (place_.merges_reads()) {
+    coalesce(reads);
+  } else {
+    sort_extents(reads);
+  }
+}
+
 void LiveLayer::make_commands(std::vector<Extent>& extents, bool write,
                               std::vector<IoCommand>& commands) const {
-  coalesce(extents);
+  if (write) {
+    coalesce(extents);
+  } else {
+    arrange(extents);
+  }
   std::vector<Extent> placed;
   for (const Extent& extent : extents) {
     placed.push_back({options_.region.offset + extent.offset, extent.bytes});
   }
-  to_commands(placed, write, options_.limits, commands);
+  to_commands(placed, write, options_.limits, commands, write || place_.merges_reads());
 }
 
 void LiveLayer::add_pieces(std::size_t s, GroupId group, EntryReads& reads) const {
@@ -272,7 +296,7 @@ void LiveLayer::request(std::size_t s, GroupId group, EntryReads& reads) {
   const StoredStream& stored = streams_[s].stored;
   const Access access{{number, group}, stored.group_bytes(group)};
   if (!cache_->access(access, stored.groups().members(group))) {
-    layout_->locate(number, group, stored, reads.extents);
+    locate(s, group, reads.extents);
     add_pieces(s, group, reads);
   }
   take_in_hand(s, group);
@@ -331,7 +355,7 @@ void LiveLayer::locate_held() {
     const StoredStream& stored = streams_[s].stored;
     for (GroupId group = 0; group < stored.groups().count(); ++group) {
       if (!cache_->contains({number, group})) continue;
-      layout_->locate(number, group, stored, cache_reads_.extents);
+      locate(s, group, cache_reads_.extents);
       std::vector<EntryPiece> pieces;
       layout_->locate_entries(number, group, stored, pieces);
       for (EntryPiece& piece : pieces) {
@@ -485,7 +509,7 @@ void LiveLayer::end_step() {
   if (options_.keep_extents) {
     step_extents_.insert(step_extents_.end(), traffic_.moved_reads.begin(),
                          traffic_.moved_reads.end());
-    coalesce(step_extents_);
+    arrange(step_extents_);
     extents_.reads.insert(extents_.reads.end(), step_extents_.begin(), step_extents_.end());
     extents_.read_begin.push_back(std::ssize(extents_.reads));
     extents_.writes.insert(extents_.writes.end(), writes.begin(), writes.end());

@@ -151,6 +151,8 @@ class LiveLayer final : public EntryHost {
   void take_in_hand(std::size_t s, GroupId group);
   [[nodiscard]] bool is_in_hand(std::size_t s, GroupId group) const;
   /// Makes the commands of extents of the region and forgets no piece.
+  void locate(std::size_t s, GroupId group, std::vector<Extent>& extents) const;
+  void arrange(std::vector<Extent>& reads) const;
   void make_commands(std::vector<Extent>& extents, bool write,
                      std::vector<IoCommand>& commands) const;
   void add_pieces(std::size_t s, GroupId group, EntryReads& reads) const;

@@ -109,6 +109,7 @@ class AdbTest(RemoteCase):
         words = ("device", "probe", self.address, *GRID, "--out", self.out)
         self.succeed(*words)
         # A missing folder is not created.
+        self.out.unlink()
         self.tmp.rmdir()
         self.refuses(words, (f"adb:{self.serial}", "sending the agent to /data/local/tmp",
                              "--agent-folder"))

@@ -61,6 +61,7 @@ class RemoteCase(ProgramTest):
         self.addCleanup(os.environ.__setitem__, "PATH", before)
 
     def words(self, address, *arguments):
+        self.out.unlink(missing_ok=True)  # of the call before
         return ("device", "probe", address, "--agent-folder", self.home, "--out", self.out,
                 *arguments)
 
