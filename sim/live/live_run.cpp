@@ -21,6 +21,7 @@
 #include "sim/live/live_machine.hpp"
 #include "sim/models/full_attention.hpp"
 #include "sim/models/half_rows.hpp"
+#include "sim/models/layer_shape.hpp"
 #include "sim/models/record.hpp"
 #include "sim/models/trace_rows.hpp"
 #include "sim/models/transformer.hpp"
@@ -30,21 +31,6 @@ namespace kvreplay {
 namespace {
 
 constexpr std::uint64_t kRegionAlignment = 1 << 20;
-
-LayerShape layer_shape(const Architecture& a, std::int64_t layer, const LiveOptions& options) {
-  const auto at = static_cast<std::size_t>(layer);
-  std::optional<RotaryEmbedding> rope;  // scaled, it counts as unknown, as in a recording
-  if (a.rope_scaling == "none") rope.emplace(a.rope_theta[at], a.rope_interleaved, a.head_dim);
-  return {.layer = layer,
-          .query_heads = a.query_heads,
-          .kv_heads = a.kv_heads,
-          .head_dim = a.head_dim,
-          .softmax_scale = static_cast<float>(a.softmax_scale),
-          .prompt_tokens = options.prompt_tokens,
-          .max_tokens = options.prompt_tokens + options.steps,
-          .sliding_window = a.sliding_window[at],
-          .rope = std::move(rope)};
-}
 
 bool all_in_memory(const SystemSpec& system) {
   return system.place.cache.make({})->holds_everything();
@@ -177,8 +163,12 @@ void LiveSequence::make_layers(const BlockTarget* target) {
   const std::int64_t dense =
       in_memory ? architecture_.layers : system_.decide.full_attention_layers();
   const bool index_on_flash = system_.pipeline.make({})->index_on_flash();
+  const auto shape_of = [&](std::int64_t layer) {
+    return layer_shape(architecture_, layer, options_.prompt_tokens,
+                       options_.prompt_tokens + options_.steps);
+  };
   if (!in_memory && dense < architecture_.layers) {
-    check_live(system_.decide, system_.place, layer_shape(architecture_, dense, options_));
+    check_live(system_.decide, system_.place, shape_of(dense));
     if (target == nullptr) throw std::logic_error("a system on flash without a target");
     const auto shares = static_cast<std::uint64_t>(architecture_.layers - dense);
     region = target->size_bytes() / shares / kRegionAlignment * kRegionAlignment;
@@ -191,7 +181,7 @@ void LiveSequence::make_layers(const BlockTarget* target) {
   }
   std::uint64_t offset = 0;
   for (std::int64_t i = 0; i < architecture_.layers; ++i) {
-    const LayerShape shape = layer_shape(architecture_, i, options_);
+    const LayerShape shape = shape_of(i);
     if (compares_layers(system_.decide, shape)) {
       throw UserError(system_.decide.retention.arguments().place("part"),
                       system_.decide.retention.name(),

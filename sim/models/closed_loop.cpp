@@ -15,6 +15,7 @@
 #include "policies/kernels/kernels.hpp"
 #include "sim/models/full_attention.hpp"
 #include "sim/models/half_rows.hpp"
+#include "sim/models/layer_shape.hpp"
 #include "sim/models/next_token.hpp"
 #include "sim/models/record.hpp"
 #include "sim/models/transformer.hpp"
@@ -108,19 +109,7 @@ struct Prompt {
 
   [[nodiscard]] std::int64_t max_tokens() const { return options.prompt_tokens + options.steps; }
   [[nodiscard]] LayerShape shape(std::int64_t layer) const {
-    const Architecture& a = architecture;
-    const auto at = static_cast<std::size_t>(layer);
-    std::optional<RotaryEmbedding> rope;  // a scaled one counts as unknown, as in a recording
-    if (a.rope_scaling == "none") rope.emplace(a.rope_theta[at], a.rope_interleaved, a.head_dim);
-    return {.layer = layer,
-            .query_heads = a.query_heads,
-            .kv_heads = a.kv_heads,
-            .head_dim = a.head_dim,
-            .softmax_scale = static_cast<float>(a.softmax_scale),
-            .prompt_tokens = options.prompt_tokens,
-            .max_tokens = max_tokens(),
-            .sliding_window = a.sliding_window[at],
-            .rope = std::move(rope)};
+    return layer_shape(architecture, layer, options.prompt_tokens, max_tokens());
   }
 };
 

@@ -308,22 +308,7 @@ void add_live(CLI::App& program) {
   command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 128)")
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  command->add_flag("--generate", options->generate,
-                    "The model writes the steps' tokens itself; else it follows the text");
-  command
-      ->add_option("--temperature", options->sampling.temperature,
-                   "Of generation; 0 = always the likeliest token")
-      ->check(in_range(0.0, 100.0))
-      ->needs("--generate")
-      ->type_name("X")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Draw from the likeliest tokens that reach this probability")
-      ->check(in_range(0.0, 1.0))
-      ->needs("--generate")
-      ->type_name("X")
-      ->capture_default_str();
+  add_sampling_options(*command, options->generate, options->sampling);
   command->add_option("--budget", options->budget, "The system's selection.budget_tokens")
       ->check(in_range(std::int64_t{0}, std::int64_t{1} << 30))
       ->type_name("N");

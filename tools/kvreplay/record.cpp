@@ -187,22 +187,7 @@ void add_record(CLI::App& program) {
                     "Leave out the look-ahead queries");
   command->add_flag("--attention-input", record_options.attention_input,
                     "Also record the input of each layer's projections");
-  command->add_flag("--generate", options->generate,
-                    "The model writes the steps' tokens itself, instead of following the text");
-  command
-      ->add_option("--temperature", options->sampling.temperature,
-                   "Temperature of generation; 0 = always the most likely token")
-      ->check(in_range(0.0, 100.0))
-      ->needs("--generate")
-      ->type_name("X")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->sampling.top_p,
-                   "Draw from the most likely tokens that together reach this probability")
-      ->check(in_range(0.0, 1.0))
-      ->needs("--generate")
-      ->type_name("X")
-      ->capture_default_str();
+  add_sampling_options(*command, options->generate, options->sampling);
   command->add_option("--seed", options->sampling.seed, "Seed of the draws")
       ->check(seed_range())
       ->needs("--generate")

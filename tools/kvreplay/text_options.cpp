@@ -13,6 +13,7 @@
 #include "base/output_file.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/model_files.hpp"
+#include "tools/kvreplay/option_values.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -35,6 +36,25 @@ void add_text_options(CLI::App& command, TextOptions& options) {
   takes_traces(text->add_option("--from-trace", options.from_trace, "The token ids of a trace"))
       ->type_name("TRACE");
   text->require_option(1);
+}
+
+void add_sampling_options(CLI::App& command, bool& generate, SamplingOptions& sampling) {
+  command.add_flag("--generate", generate,
+                   "The model writes the steps' tokens itself, instead of following the text");
+  command
+      .add_option("--temperature", sampling.temperature,
+                  "Temperature of generation; 0 = always the most likely token")
+      ->check(in_range(0.0, 100.0))
+      ->needs("--generate")
+      ->type_name("X")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", sampling.top_p,
+                  "Draw from the most likely tokens that together reach this probability")
+      ->check(in_range(0.0, 1.0))
+      ->needs("--generate")
+      ->type_name("X")
+      ->capture_default_str();
 }
 
 ModelText load_text(const TextOptions& options, const Model& model) {

@@ -6,6 +6,7 @@
 
 #include "sim/models/model_file.hpp"
 #include "sim/models/model_text.hpp"
+#include "sim/models/next_token.hpp"
 
 namespace CLI {
 class App;
@@ -21,6 +22,9 @@ struct TextOptions {
 };
 
 void add_text_options(CLI::App& command, TextOptions& options);
+
+/// --generate, --temperature and --top-p; the seed is the command's own.
+void add_sampling_options(CLI::App& command, bool& generate, SamplingOptions& sampling);
 
 [[nodiscard]] ModelText load_text(const TextOptions& options, const Model& model);
 

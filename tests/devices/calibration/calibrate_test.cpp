@@ -427,7 +427,8 @@ TEST(Calibrate, APresetIsOfNamesThatAreNoUtf8) {
 }
 
 TEST(Calibrate, RefusesTooFewPoints) {
-  const std::vector<MeasuredPoint> points(4, {4096, 1, 0, 1e4, 100});
+  std::vector<MeasuredPoint> points;
+  for (const std::uint32_t depth : {1u, 2u, 4u, 8u}) points.push_back({4096, depth, 0, 1e4, 100});
   EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), points, {}); }),
               AllOf(HasSubstr("4 points to fit"), HasSubstr("at least 5")));
   EXPECT_EQ(user_error_of([&] {
@@ -440,9 +441,16 @@ TEST(Calibrate, RefusesTooFewPoints) {
             }),
             "--hold-out: found 1, which leaves 0 of 8 points to fit; allowed: at least 5; 0 holds "
             "none out");
-  const std::vector<MeasuredPoint> writes(3, {4096, 1, 0, 1e4, 100, 1, 1000});
+  std::vector<MeasuredPoint> writes;
+  for (const std::uint32_t depth : {1u, 2u, 4u}) {
+    writes.push_back({4096, depth, 0, 1e4, 100, 1, 1000});
+  }
   EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), writes, {}); }),
               AllOf(HasSubstr("3 points to fit"), HasSubstr("at least 5")));
+  // The same point again tells a fit nothing new.
+  const std::vector<MeasuredPoint> same(8, {4096, 1, 0, 1e4, 100});
+  EXPECT_THAT(user_error_of([&] { (void)calibrate(flash_config({}), same, {}); }),
+              HasSubstr("1 points to fit"));
 }
 
 }  // namespace
