@@ -1,5 +1,7 @@
 #include "base/memory.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -46,6 +48,11 @@ std::int64_t available_memory_bytes() {
   const auto of_group = group_available();
   if (of_system && of_group) return std::min(*of_system, *of_group);
   return of_group.value_or(of_system.value_or(0));
+}
+
+std::int64_t total_memory_bytes() {
+  const std::int64_t pages = ::sysconf(_SC_PHYS_PAGES);
+  return pages < 0 ? 0 : pages * std::int64_t{::sysconf(_SC_PAGESIZE)};
 }
 
 std::int64_t peak_memory_bytes() {

@@ -8,6 +8,9 @@ namespace kvreplay {
 /// what remains in its control group if that is less. 0 when neither is known.
 [[nodiscard]] std::int64_t available_memory_bytes();
 
+/// Bytes of memory that the system has. 0 where it does not report them.
+[[nodiscard]] std::int64_t total_memory_bytes();
+
 /// The largest memory that this process has had resident so far, including mapped pages of traces;
 /// 0 where the system does not report it.
 [[nodiscard]] std::int64_t peak_memory_bytes();

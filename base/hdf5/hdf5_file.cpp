@@ -219,7 +219,7 @@ Attribute open_attribute(hid_t file, const SourceLocation& place, const std::str
 }
 
 /// Of a text: far longer than any of ours.
-constexpr std::size_t kMostTextBytes = 16 << 20;
+constexpr std::size_t kMaxTextBytes = 16 << 20;
 
 /// In a child process: a heap object of a wrong size, 1 GB in a file of 7 MB, is an error.
 void limit_memory() {
@@ -227,7 +227,7 @@ void limit_memory() {
   std::uint64_t pages = 0;
   for (int field = 0; field < 6; ++field) stream >> pages;  // the sixth: data and stack
   if (!stream) return;
-  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 8 * kMostTextBytes;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + 8 * kMaxTextBytes;
   const rlimit limit{bytes, bytes};
   setrlimit(RLIMIT_DATA, &limit);
 }
@@ -266,15 +266,15 @@ std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) break;
     text.append(piece.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMostTextBytes) break;
+    if (text.size() > kMaxTextBytes) break;
   }
   close(ends[0]);
   int status = 1;
   while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (status != 0 || text.size() > kMostTextBytes) {
+  if (status != 0 || text.size() > kMaxTextBytes) {
     throw UserError(attribute.place, attribute.label + " cannot be read",
-                    "a sound text of at most " + std::to_string(kMostTextBytes) + " bytes");
+                    "a sound text of at most " + std::to_string(kMaxTextBytes) + " bytes");
   }
   return text;
 }
@@ -558,9 +558,9 @@ void Hdf5File::check_content_sha256(const Skip& skip) const {
 void Hdf5File::check_extent(const std::string& path, const Hdf5Dataset& found,
                             std::size_t element_bytes) const {
   // Gzip makes at most 1 of 1032 bytes.
-  constexpr std::int64_t kMostExpansion = 1100;
+  constexpr std::int64_t kMaxExpansion = 1100;
   std::int64_t most = found.stored_bytes;
-  if (!found.contiguous) most = most < (std::int64_t{1} << 50) ? most * kMostExpansion : most;
+  if (!found.contiguous) most = most < (std::int64_t{1} << 50) ? most * kMaxExpansion : most;
   most /= static_cast<std::int64_t>(element_bytes);
   for (const std::int64_t extent : found.shape) {
     if (extent < 0 || extent > most) {
@@ -591,7 +591,7 @@ std::string Hdf5File::text_attribute(const std::string& path, const std::string&
     if (known != texts_.end()) return known->second;
     return texts_[{path, name}] = read_variable_text(attribute, memory_type.get());
   }
-  if (H5Tget_size(attribute.type.get()) > kMostTextBytes) throw attribute.refuse("a short text");
+  if (H5Tget_size(attribute.type.get()) > kMaxTextBytes) throw attribute.refuse("a short text");
   std::string text(H5Tget_size(attribute.type.get()), '\0');
   attribute.read(memory_type.get(), text.data());
   if (H5Tget_strpad(attribute.type.get()) == H5T_STR_SPACEPAD) {

@@ -13,6 +13,7 @@
 #include "base/argument_json.hpp"
 #include "policies/place/cache/follow_event.hpp"
 #include "policies/place/cache/support/oracle.hpp"
+#include "policies/place/layout/step_reads.hpp"
 #include "policies/place/place_check.hpp"
 
 namespace kvreplay {
@@ -182,6 +183,7 @@ class Placer {
         in_memory_(cache.holds_everything()),
         prompt_tokens_(prompt_tokens),
         plan_(plan),
+        step_reads_(plan.io.merge_reads),
         check_(check) {}
 
   void access(std::int64_t, std::int32_t s, GroupId group) {
@@ -192,7 +194,7 @@ class Placer {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
-      locate(s, group, stored, reads_);
+      step_reads_.locate(layout_, s, group, stored, reads_);
       if (check_ != nullptr) {
         std::vector<Extent> alone;  // in reads_, neighbours of other groups may have been merged
         layout_.locate(s, group, stored, alone);
@@ -263,8 +265,10 @@ class Placer {
       moved_bytes += static_cast<std::int64_t>(extent.bytes);
     }
     reads_.insert(reads_.end(), traffic_.moved_reads.begin(), traffic_.moved_reads.end());
-    finish(reads_, plan_.io.merge_reads, plan_.io.reads, plan_.io.read_begin);
-    finish(traffic_.writes, true, plan_.io.writes, plan_.io.write_begin);
+    step_reads_.arrange(reads_);
+    finish(reads_, plan_.io.reads, plan_.io.read_begin);
+    coalesce(traffic_.writes);
+    finish(traffic_.writes, plan_.io.writes, plan_.io.write_begin);
     traffic_.moved_reads.clear();
 
     assert(requested_bytes_ == hit_bytes_ + missed_bytes_);
@@ -274,41 +278,24 @@ class Placer {
     plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
     plan_.accounting.moved_bytes.push_back(moved_bytes);
   }
-  /// Appends where the group lies. A layout merges what touches the extents that it is given.
-  void locate(std::int32_t s, GroupId group, const StoredStream& stored,
-              std::vector<Extent>& extents) {
-    if (plan_.io.merge_reads) {
-      layout_.locate(s, group, stored, extents);
-      return;
-    }
-    located_.clear();
-    layout_.locate(s, group, stored, located_);
-    extents.insert(extents.end(), located_.begin(), located_.end());
-  }
   /// The groups that the next step finds in the cache.
   void locate_held() {
     for (std::size_t s = 0; s < streams_.size(); ++s) {
       const auto stream = static_cast<std::int32_t>(s);
       const StoredStream& stored = streams_[s].stored;
       for (GroupId group = 0; group < stored.groups().count(); ++group) {
-        if (cache_.contains({stream, group})) locate(stream, group, stored, held_);
+        if (cache_.contains({stream, group})) {
+          step_reads_.locate(layout_, stream, group, stored, held_);
+        }
       }
     }
-    arrange(held_, plan_.io.merge_reads);
+    step_reads_.arrange(held_);
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
   /// Ascending; merged where they touch, or as the groups lie.
-  static void arrange(std::vector<Extent>& extents, bool merge) {
-    if (merge) {
-      coalesce(extents);
-    } else {
-      sort_extents(extents);
-    }
-  }
-  static void finish(std::vector<Extent>& of_step, bool merge, std::vector<Extent>& all,
+  static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {
-    arrange(of_step, merge);
     all.insert(all.end(), of_step.begin(), of_step.end());
     begin.push_back(std::ssize(all));
     of_step.clear();
@@ -320,12 +307,12 @@ class Placer {
   bool in_memory_;
   std::int64_t prompt_tokens_;
   LayerPlan& plan_;
+  StepReads step_reads_;
   PlaceCheck* check_;  ///< null: nothing is checked
 
   // Of the current step.
   std::vector<Extent> reads_;
   std::vector<Extent> held_;
-  std::vector<Extent> located_;  // of one group
   LayoutTraffic traffic_;
   std::int64_t requested_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;

@@ -79,7 +79,8 @@ LiveLayer::LiveLayer(const DecideSpec& decide, const PlaceSpec& place, const Lay
       policy_(decide, shape, with_host(policy, *this)),
       rows_(rows),
       read_now_(std::move(read_now)),
-      place_(place) {
+      place_(place),
+      step_reads_(place.merges_reads()) {
   const auto streams = policy_.streams();
   heads_per_stream_ = shape.kv_heads / std::ssize(streams);
   if (streams.front()->scoring().reads_all_keys()) {
@@ -247,32 +248,12 @@ void LiveLayer::write_prompt(const Entries& exact, LiveIo& io) {
 
 // Reads.
 
-/// As stage 2 has them: a layout merges what touches the extents that it is given.
-void LiveLayer::locate(std::size_t s, GroupId group, std::vector<Extent>& extents) const {
-  const auto number = static_cast<std::int32_t>(s);
-  if (place_.merges_reads()) {
-    layout_->locate(number, group, streams_[s].stored, extents);
-    return;
-  }
-  std::vector<Extent> alone;
-  layout_->locate(number, group, streams_[s].stored, alone);
-  extents.insert(extents.end(), alone.begin(), alone.end());
-}
-
-void LiveLayer::arrange(std::vector<Extent>& reads) const {
-  if (place_.merges_reads()) {
-    coalesce(reads);
-  } else {
-    sort_extents(reads);
-  }
-}
-
 void LiveLayer::make_commands(std::vector<Extent>& extents, bool write,
                               std::vector<IoCommand>& commands) const {
   if (write) {
     coalesce(extents);
   } else {
-    arrange(extents);
+    step_reads_.arrange(extents);
   }
   std::vector<Extent> placed;
   for (const Extent& extent : extents) {
@@ -296,7 +277,7 @@ void LiveLayer::request(std::size_t s, GroupId group, EntryReads& reads) {
   const StoredStream& stored = streams_[s].stored;
   const Access access{{number, group}, stored.group_bytes(group)};
   if (!cache_->access(access, stored.groups().members(group))) {
-    locate(s, group, reads.extents);
+    step_reads_.locate(*layout_, number, group, stored, reads.extents);
     add_pieces(s, group, reads);
   }
   take_in_hand(s, group);
@@ -355,7 +336,7 @@ void LiveLayer::locate_held() {
     const StoredStream& stored = streams_[s].stored;
     for (GroupId group = 0; group < stored.groups().count(); ++group) {
       if (!cache_->contains({number, group})) continue;
-      locate(s, group, cache_reads_.extents);
+      step_reads_.locate(*layout_, number, group, stored, cache_reads_.extents);
       std::vector<EntryPiece> pieces;
       layout_->locate_entries(number, group, stored, pieces);
       for (EntryPiece& piece : pieces) {
@@ -509,7 +490,7 @@ void LiveLayer::end_step() {
   if (options_.keep_extents) {
     step_extents_.insert(step_extents_.end(), traffic_.moved_reads.begin(),
                          traffic_.moved_reads.end());
-    arrange(step_extents_);
+    step_reads_.arrange(step_extents_);
     extents_.reads.insert(extents_.reads.end(), step_extents_.begin(), step_extents_.end());
     extents_.read_begin.push_back(std::ssize(extents_.reads));
     extents_.writes.insert(extents_.writes.end(), writes.begin(), writes.end());

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/decide/layer_policy.hpp"
+#include "policies/place/layout/step_reads.hpp"
 #include "policies/place/place.hpp"
 #include "sim/live/held_entries.hpp"
 #include "sim/live/live_io.hpp"
@@ -151,8 +152,6 @@ class LiveLayer final : public EntryHost {
   void take_in_hand(std::size_t s, GroupId group);
   [[nodiscard]] bool is_in_hand(std::size_t s, GroupId group) const;
   /// Makes the commands of extents of the region and forgets no piece.
-  void locate(std::size_t s, GroupId group, std::vector<Extent>& extents) const;
-  void arrange(std::vector<Extent>& reads) const;
   void make_commands(std::vector<Extent>& extents, bool write,
                      std::vector<IoCommand>& commands) const;
   void add_pieces(std::size_t s, GroupId group, EntryReads& reads) const;
@@ -179,6 +178,7 @@ class LiveLayer final : public EntryHost {
   ReadNow read_now_;
   std::int64_t heads_per_stream_ = 1;
   PlaceSpec place_;
+  StepReads step_reads_;
   std::unique_ptr<Cache> cache_;
   std::unique_ptr<Layout> layout_;
   std::vector<Stream> streams_;

@@ -1,7 +1,5 @@
 #include "sim/live/live_run.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +11,7 @@
 
 #include "base/config.hpp"
 #include "base/error.hpp"
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "devices/real/host.hpp"
 #include "policies/decide/layer_ratios.hpp"
@@ -575,23 +574,15 @@ CellResult live_cell(const Model& model, const SystemSpec& system, const std::st
   cell.platform = host_facts().name;
   cell.device = device;
   cell.projection = "none";
-  cell.platform_dram_bytes =
-      std::int64_t{::sysconf(_SC_PHYS_PAGES)} * std::int64_t{::sysconf(_SC_PAGESIZE)};
+  cell.platform_dram_bytes = total_memory_bytes();
   Timing& timing = cell.timing;
   timing.steps = result.steps;
   double attended = 0;
   double attended_by_selection = 0;
   std::int64_t selecting = 0;
   for (const LayerPlan& layer : result.plan.layers) {
-    const LayerPlan::Accounting& counted = layer.accounting;
-    for (std::size_t step = 0; step < counted.requested_bytes.size(); ++step) {
-      timing.requested_bytes += counted.requested_bytes[step];
-      timing.hit_bytes += counted.hit_bytes[step];
-      timing.missed_bytes += counted.missed_bytes[step];
-      timing.best_hit_bytes += counted.best_hit_bytes[step];
-      timing.moved_bytes += counted.moved_bytes[step];
-      timing.min_read_bytes +=
-          counted.requested_bytes[step] - (layer.io.cache_paged ? 0 : counted.best_hit_bytes[step]);
+    for (std::size_t step = 0; step < layer.accounting.requested_bytes.size(); ++step) {
+      timing.add(layer, step);
       attended += layer.compute.attended_tokens[step];
       if (!layer.full_attention) attended_by_selection += layer.compute.attended_tokens[step];
     }

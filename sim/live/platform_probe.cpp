@@ -1,7 +1,5 @@
 #include "sim/live/platform_probe.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
@@ -67,8 +66,7 @@ class Probe {
     result_.model = model_.name();
     result_.threads = options_.threads;
     result_.weight_bits = spec_.weight_bits;
-    result_.memory_bytes =
-        std::int64_t{::sysconf(_SC_PHYS_PAGES)} * std::int64_t{::sysconf(_SC_PAGESIZE)};
+    result_.memory_bytes = total_memory_bytes();
     note_host();
     matrix_vector();
     matrix_matrix();

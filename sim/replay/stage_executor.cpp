@@ -16,7 +16,7 @@ namespace {
 
 /// Decisions made together share full attention, which quality is measured against. Among so many
 /// it is a small part of the work, and each further one takes memory.
-constexpr std::size_t kMostTogether = 8;
+constexpr std::size_t kMaxTogether = 8;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void StageExecutor::check_traces() const {
   }
 }
 
-/// Decisions that are made together: they are of one LockstepGroup, at most kMostTogether, and what
+/// Decisions that are made together: they are of one LockstepGroup, at most kMaxTogether, and what
 /// they take fits into half of the memory. The other half is for plans.
 std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   const std::vector<DecisionNode>& decisions = context_.graph.decisions();
@@ -60,7 +60,7 @@ std::vector<std::vector<std::size_t>> StageExecutor::chunks() const {
   std::int64_t bytes = 0;
   for (const std::size_t i : order) {
     const std::int64_t own = logs_.estimated_bytes(i);
-    const bool joins = !chunks.empty() && chunks.back().size() < kMostTogether &&
+    const bool joins = !chunks.empty() && chunks.back().size() < kMaxTogether &&
                        decisions[chunks.back().front()].group() == decisions[i].group() &&
                        bytes + own <= options_.memory_bytes / 2;
     if (!joins) {

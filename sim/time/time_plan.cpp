@@ -93,6 +93,41 @@ std::vector<TargetLayer> target_layers(const IoPlan& plan, const ModelSpec& mode
   return layers;
 }
 
+DramUse dram_use(const std::vector<TargetLayer>& layers, const IoPlan& plan, const ModelSpec& model,
+                 const Pipeline& pipeline, std::int64_t batch) {
+  DramUse use;
+  use.weights_bytes = model.weight_bytes();
+  std::int64_t max_fetched_bytes = 0;
+  std::int64_t kept_fetches = 0;  // until a later layer has used them
+  std::int64_t max_index_bytes = 0;
+  std::int64_t max_paged_cache_bytes = 0;
+  for (const TargetLayer& layer : layers) {
+    if (layer.plan == nullptr) use.buffered_bytes += model.state_bytes;
+    if (layer.full_attention && !layer.uses_earlier_entries) {
+      use.full_attention_bytes += full_attention_bytes(plan, layer);
+    }
+    if (!has_groups(layer)) continue;
+    max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
+    if (!pipeline.index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
+    if (layer.plan->io.cache_paged) {
+      max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
+    } else {
+      use.cache_bytes += layer.plan->dram.cache_bytes;
+    }
+    use.buffered_bytes += layer.plan->dram.buffered_bytes;
+    max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
+    if (layer.is_used_later) kept_fetches += layer.plan->dram.fetched_bytes;
+  }
+  if (pipeline.index_on_flash()) use.index_bytes = max_index_bytes;
+  use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
+  use.read_buffer_bytes = max_fetched_bytes * pipeline.read_buffers() + kept_fetches;
+  for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
+                              &use.buffered_bytes, &use.read_buffer_bytes}) {
+    *bytes *= batch;
+  }
+  return use;
+}
+
 /// Draws one step of the plan from each of `count` equal strata of the steps after the warm-up.
 std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, std::uint64_t seed) {
   if (count <= 0 || count > usable) count = usable;
@@ -136,7 +171,7 @@ class StepTimer {
     if (options_.timeline != nullptr) machine_.observe(*options_.timeline);
     lay_out();
     timing_.batch = options_.batch;
-    timing_.dram = dram_use(plan_, model_, *pipeline_, options_.batch);
+    timing_.dram = dram_use(layers_, plan_, model_, *pipeline_, options_.batch);
     timing_.stored_bits = stored_bits();
   }
 
@@ -293,14 +328,7 @@ class StepTimer {
     if (!has_groups(target)) return;
     load.score_flops += static_cast<double>(plan.compute.score_flops[at]);
     load.score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
-    const LayerPlan::Accounting& counted = plan.accounting;
-    timing_.requested_bytes += counted.requested_bytes[at];
-    timing_.hit_bytes += counted.hit_bytes[at];
-    timing_.missed_bytes += counted.missed_bytes[at];
-    timing_.moved_bytes += counted.moved_bytes[at];
-    timing_.best_hit_bytes += counted.best_hit_bytes[at];
-    timing_.min_read_bytes +=
-        counted.requested_bytes[at] - (plan.io.cache_paged ? 0 : counted.best_hit_bytes[at]);
+    timing_.add(plan, at);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
     for (const Extent& read : plan.io.reads_at(step)) {
       reads_.push_back({region + read.offset, read.bytes});
@@ -385,6 +413,17 @@ class StepTimer {
 
 }  // namespace
 
+void Timing::add(const LayerPlan& plan, std::size_t step) {
+  const LayerPlan::Accounting& counted = plan.accounting;
+  requested_bytes += counted.requested_bytes[step];
+  hit_bytes += counted.hit_bytes[step];
+  missed_bytes += counted.missed_bytes[step];
+  moved_bytes += counted.moved_bytes[step];
+  best_hit_bytes += counted.best_hit_bytes[step];
+  min_read_bytes +=
+      counted.requested_bytes[step] - (plan.io.cache_paged ? 0 : counted.best_hit_bytes[step]);
+}
+
 Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
                  const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
                  const TimeOptions& options) {
@@ -408,37 +447,7 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
 
 DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,
                  std::int64_t batch) {
-  DramUse use;
-  use.weights_bytes = model.weight_bytes();
-  std::int64_t max_fetched_bytes = 0;
-  std::int64_t kept_fetches = 0;  // until a later layer has used them
-  std::int64_t max_index_bytes = 0;
-  std::int64_t max_paged_cache_bytes = 0;
-  for (const TargetLayer& layer : target_layers(plan, model)) {
-    if (layer.plan == nullptr) use.buffered_bytes += model.state_bytes;
-    if (layer.full_attention && !layer.uses_earlier_entries) {
-      use.full_attention_bytes += full_attention_bytes(plan, layer);
-    }
-    if (!has_groups(layer)) continue;
-    max_index_bytes = std::max(max_index_bytes, layer.plan->dram.index_bytes);
-    if (!pipeline.index_on_flash()) use.index_bytes += layer.plan->dram.index_bytes;
-    if (layer.plan->io.cache_paged) {
-      max_paged_cache_bytes = std::max(max_paged_cache_bytes, layer.plan->dram.cache_bytes);
-    } else {
-      use.cache_bytes += layer.plan->dram.cache_bytes;
-    }
-    use.buffered_bytes += layer.plan->dram.buffered_bytes;
-    max_fetched_bytes = std::max(max_fetched_bytes, layer.plan->dram.fetched_bytes);
-    if (layer.is_used_later) kept_fetches += layer.plan->dram.fetched_bytes;
-  }
-  if (pipeline.index_on_flash()) use.index_bytes = max_index_bytes;
-  use.cache_bytes += 2 * max_paged_cache_bytes;  // of the attending layer and the next one
-  use.read_buffer_bytes = max_fetched_bytes * pipeline.read_buffers() + kept_fetches;
-  for (std::int64_t* bytes : {&use.cache_bytes, &use.full_attention_bytes, &use.index_bytes,
-                              &use.buffered_bytes, &use.read_buffer_bytes}) {
-    *bytes *= batch;
-  }
-  return use;
+  return dram_use(target_layers(plan, model), plan, model, pipeline, batch);
 }
 
 }  // namespace kvreplay

@@ -86,6 +86,9 @@ struct Timing {
   double stored_bits = 0;
   DramUse dram;
   Energy energy;
+
+  /// Counts one step of one sequence of a layer that follows `plan`.
+  void add(const LayerPlan& plan, std::size_t step);
 };
 
 /// What the plan holds in memory for `batch` sequences of the model.

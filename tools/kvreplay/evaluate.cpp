@@ -57,11 +57,7 @@ void add_evaluate(CLI::App& program) {
   const auto list = [](CLI::Option* option, const char* type) {
     return option->delimiter(',')->allow_extra_args(false)->type_name(type);
   };
-  command
-      ->add_option("--model", options->model,
-                   "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
-      ->required()
-      ->type_name("NAME|FILE");
+  add_model_option(*command, options->model);
   add_text_options(*command, options->text);
   list(command->add_option("--systems", request.systems, "Names of `list systems`, or files"),
        "NAME,NAME")

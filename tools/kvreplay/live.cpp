@@ -10,6 +10,7 @@
 
 #include "base/build_info.hpp"
 #include "base/config_folder.hpp"
+#include "base/files.hpp"
 #include "base/key_value.hpp"
 #include "base/parallel.hpp"
 #include "base/result_folder.hpp"
@@ -215,9 +216,7 @@ void live(const LiveCommand& command) {
   if (command.generate) options.sampling = command.sampling;
   if (options.threads == 0) options.threads = processor_count();
   options.created_utc = utc_now();
-  if (!options.record.empty() && std::filesystem::exists(options.record)) {
-    throw UserError({options.record, ""}, "it exists", "a new file");
-  }
+  if (!options.record.empty()) check_is_new(options.record);
   std::shared_ptr<const AdapterSource> adapters;
   if (command.adapters.empty()) {
     adapters = std::make_shared<NoAdapters>();
@@ -282,11 +281,7 @@ void add_live(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "live", "Run a model with a system for real: its kernels, its cache, its I/O on a target");
   auto options = std::make_shared<LiveCommand>();
-  command
-      ->add_option("--model", options->model,
-                   "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
-      ->required()
-      ->type_name("NAME|FILE");
+  add_model_option(*command, options->model);
   add_text_options(*command, options->text);
   command->add_option("--system", options->system, "A name of `list systems`, or a file")
       ->required()

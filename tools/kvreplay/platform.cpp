@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/utc_time.hpp"
@@ -24,9 +25,7 @@ struct ProbeCommand {
 };
 
 void probe_machine(const ProbeCommand& command) {
-  if (std::filesystem::exists(command.out)) {
-    throw UserError({command.out, ""}, "it exists", "a new file");
-  }
+  check_is_new(command.out);
   const Model model(find_model(command.model));
   PlatformProbeOptions options = command.options;
   if (options.threads == 0) options.threads = processor_count();

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "base/files.hpp"
 #include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/utc_time.hpp"
@@ -107,9 +107,7 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
 }
 
 void record(const RecordCommand& command) {
-  if (std::filesystem::exists(command.out)) {
-    throw UserError({command.out, ""}, "it exists", "a new file");
-  }
+  check_is_new(command.out);
   const Model model(find_model(command.model));
   RecordOptions options = command.record;
   ModelText text = load_text(command.text, model);
@@ -142,11 +140,7 @@ void add_record(CLI::App& program) {
       "record", "Run a model on a text and record its keys, values and queries as a trace");
   auto options = std::make_shared<RecordCommand>();
   RecordOptions& record_options = options->record;
-  command
-      ->add_option("--model", options->model,
-                   "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
-      ->required()
-      ->type_name("NAME|FILE");
+  add_model_option(*command, options->model);
   add_text_options(*command, options->text);
   command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
   command

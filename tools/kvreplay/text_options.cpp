@@ -28,6 +28,14 @@ std::vector<std::int32_t> tokenise_file(const Model& model, const std::string& f
 
 }  // namespace
 
+void add_model_option(CLI::App& command, std::string& model) {
+  command
+      .add_option("--model", model,
+                  "A model of fetch-model by name, or a file of tools/scripts/import_model.py")
+      ->required()
+      ->type_name("NAME|FILE");
+}
+
 void add_text_options(CLI::App& command, TextOptions& options) {
   CLI::Option_group* text = command.add_option_group("text", "What the model reads");
   text->add_option("--text", options.text, "A UTF-8 text file")->type_name("FILE");

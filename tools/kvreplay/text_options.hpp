@@ -21,6 +21,9 @@ struct TextOptions {
   std::string from_trace;
 };
 
+/// --model: a name of fetch-model or a file, for find_model().
+void add_model_option(CLI::App& command, std::string& model);
+
 void add_text_options(CLI::App& command, TextOptions& options);
 
 /// --generate, --temperature and --top-p; the seed is the command's own.

@@ -11,7 +11,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr double kMostSpinUs = 10'000;
+constexpr double kMaxSpinUs = 10'000;
 
 std::uint64_t size_of(const std::string& text) {
   const std::optional<std::int64_t> bytes = parse_size(text);
@@ -25,7 +25,7 @@ double parse_spin(std::string_view text) {
   double value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || !(value >= 0) ||
-      value > kMostSpinUs) {
+      value > kMaxSpinUs) {
     throw UserError({"", "spin_us"}, "found " + std::string(text), "0 to 10000 us");
   }
   return value;

@@ -40,7 +40,7 @@ bool NumberSets::contains(std::int64_t set, std::int32_t number) const {
 }
 
 bool NumberSets::valid() const {
-  constexpr int kMostBytes = 5;  // of a number below 2^32
+  constexpr int kMaxBytes = 5;  // of a number below 2^32
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   for (std::size_t set = 0; set + 1 < begin_.size(); ++set) {
     std::int64_t next = 0;
@@ -50,7 +50,7 @@ bool NumberSets::valid() const {
       std::int64_t last = byte;
       while (last < begin_[set + 1] && bytes_[static_cast<std::size_t>(last)] >= 0x80) {
         ++last;
-        if (++length == kMostBytes) return false;
+        if (++length == kMaxBytes) return false;
       }
       if (last == begin_[set + 1]) return false;
       const std::int64_t value = read(byte);

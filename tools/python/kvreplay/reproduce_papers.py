@@ -1,26 +1,14 @@
 """The files of configs/papers: what a paper reports, and the runs that give our numbers."""
 
-import json
 import pathlib
 
 from kvreplay import json_schema
+from kvreplay.config_json import read_json
 from kvreplay.errors import UserError, nearest_first
 from kvreplay.source_tree import TOP
 
 SCHEMA = TOP / "configs/papers/paper.schema.json"
 CLOSED_LOOP_MODEL = "smollm2-135m"
-
-
-def read_json(file):
-    """JSON with whole-line // comments, as all configs have them."""
-    try:
-        lines = pathlib.Path(file).read_text(encoding="utf-8").splitlines()
-        return json.loads("\n".join("" if line.lstrip().startswith("//") else line
-                                    for line in lines))
-    except OSError as error:
-        raise UserError(f"{file}: {error.strerror}") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{file}: line {error.lineno}: {error.msg}; allowed: JSON") from None
 
 
 def as_list(value):

@@ -7,10 +7,11 @@ import pathlib
 import shutil
 
 from kvreplay.calls import execute
+from kvreplay.config_json import read_json
 from kvreplay.errors import UserError
 from kvreplay.measuring import joined
 from kvreplay.progress import Progress
-from kvreplay.reproduce_papers import CLOSED_LOOP_MODEL, as_list, read_json
+from kvreplay.reproduce_papers import CLOSED_LOOP_MODEL, as_list
 from kvreplay.source_tree import TOP
 from kvreplay.traces import Trace
 

@@ -19,6 +19,7 @@ import sys
 
 from kvreplay import calls, result_tables
 from kvreplay.command_line import Parser, exit_code, number
+from kvreplay.config_json import read_json
 from kvreplay.errors import UserError
 from kvreplay.source_tree import TOP
 
@@ -35,12 +36,6 @@ def tell(text):
 
 def call(*words):
     calls.execute([calls.program(), *words], quiet=True)
-
-
-def system_json(name):
-    text = (TOP / "configs" / "systems" / f"{name}.json").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("//")]
-    return json.loads("\n".join(lines))
 
 
 def has_budget(system):
@@ -261,7 +256,7 @@ def main():
         file = TOP / "configs" / "systems" / f"{name}.json"
         if not file.exists():
             raise UserError(f"--systems: no system {name}; allowed: a name of `kvreplay list systems`")
-        system = system_json(name)
+        system = read_json(file)
         if needs_matrices(system) and not options.adapter_text:
             left_out.append(name)
             continue
