@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/fitted_table.hpp"
 #include "base/number_text.hpp"
-#include "base/table.hpp"
 
 namespace kvreplay {
 
@@ -21,25 +21,23 @@ std::string csv_text(std::span<const EvaluationColumn> columns, std::size_t rows
 }
 
 std::string table_text(std::span<const EvaluationColumn> columns, std::size_t rows) {
-  std::vector<Table::Column> heads;
+  std::vector<FittedColumn> shown;
   for (const EvaluationColumn& column : columns) {
-    heads.push_back({column.name, column.numeric ? Table::Align::kRight : Table::Align::kLeft});
-  }
-  Table table(std::move(heads));
-  for (std::size_t row = 0; row < rows; ++row) {
-    std::vector<std::string> cells;
-    for (const EvaluationColumn& column : columns) {
+    FittedColumn& fitted = shown.emplace_back();
+    fitted.name = column.name;
+    fitted.is_text = !column.numeric;
+    fitted.is_label = !column.numeric || column.name == "budget";
+    for (std::size_t row = 0; row < rows; ++row) {
       std::string value = column.value(row);
       if (value.empty()) {
         value = "-";
       } else if (column.numeric && column.decimals >= 0) {
         value = fixed_text(std::stod(value), column.decimals);
       }
-      cells.push_back(std::move(value));
+      fitted.cells.push_back(std::move(value));
     }
-    table.add_row(std::move(cells));
   }
-  return table.text();
+  return fitted_table(shown, kTableWidth, "in the CSV file");
 }
 
 std::vector<EvaluationColumn> cell_columns(std::span<const EvaluationCell> cells) {
