@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
@@ -89,7 +89,7 @@ def draw(title, model, probed, probe):
     by_depth.set_ylabel("IOPS")
     if probe is not None:
         title += f" (lines), measured on {probed} (points)"
-    figure.suptitle(title, fontsize=8)
+    plot_style.title(figure, title, fontsize=8)
     return figure
 
 
@@ -102,7 +102,9 @@ def main():
     parser.add_argument("--title", help="title of the figure (default: the device's name)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
                         help="the figure; both without .pdf or .png (default: beside CSV)")
+    plot_options.add_look(parser, with_file=False)
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     if str(arguments.csv) == "-" and arguments.out is None:
         raise UserError("--out: found nothing; allowed with standard input: a file")
     device, described, share, model = read_model(arguments.csv)
