@@ -79,7 +79,8 @@ def swept_number(rows, keys):
     counts = {}
     for name in keys:
         fields = {row[name] for row in rows if row.get(name)}
-        if name.rsplit(".", 1)[-1] not in (*AVERAGED, FOLDER) and len(fields) > 1 and all(map(is_number, fields)):
+        is_free = name.rsplit(".", 1)[-1] not in (*AVERAGED, FOLDER)
+        if is_free and len(fields) > 1 and all(map(is_number, fields)):
             counts[name] = len(fields)
     return max(counts, key=counts.get, default=None)
 
@@ -103,7 +104,7 @@ class Chart:
         quality = quality_of(rows)
         first = "latency_ms" if "latency_ms" in rows[0] else "kl_nats"
         if x is None:
-            x = swept if swept and not (y and len(y) > 1 and not swept) else "tokens_per_s"
+            x = swept or "tokens_per_s"
         self.x = full_name(rows, x, "--x")
         if y is None:
             y = [quality or first] if self.x == "tokens_per_s" else [
@@ -154,7 +155,8 @@ class Chart:
         model that stands for another platform stays."""
         if FOLDER not in free or len(free) == 1:
             return free
-        others = [key for key in (*free, self.x, *(self.by or ()), self.panel) if key and key != FOLDER]
+        others = [key for key in (*free, self.x, *(self.by or ()), self.panel)
+                  if key and key != FOLDER]
         folders = {}
         for row in self.rows:
             folders.setdefault(tuple(row.get(key, "") for key in others), set()).add(row[FOLDER])
@@ -265,7 +267,8 @@ def add_names(axes, points):
         low, high = sorted((at[0], at[0] + side * width))
         taken.append((low, high, at[1]))
         points_of = 72 / figure.dpi  # per pixel
-        axes.annotate(plot_style.shown_name(name), (x, y), fontsize=0.85 * plt.rcParams["xtick.labelsize"],
+        axes.annotate(plot_style.shown_name(name), (x, y),
+                      fontsize=0.85 * plt.rcParams["xtick.labelsize"],
                       xytext=((at[0] - place[0]) * points_of, (at[1] - place[1]) * points_of),
                       textcoords="offset points", ha="left" if right else "right", va="center",
                       color=plot_style.COLOURS[0], zorder=6,
@@ -395,8 +398,8 @@ def draw(chart, title, log=None, show_pareto=None):
     by_panel = {(panel, name): chart.marks(panel, name) for panel in chart.panels
                 for name in chart.ys}
     if not any(by_panel.values()):
-        raise UserError(f"--y: no row has {', '.join(chart.ys)} with {chart.x}; allowed: columns with "
-                        "values")
+        raise UserError(f"--y: no row has {', '.join(chart.ys)} with {chart.x}; allowed: columns "
+                        "with values")
     names = unique(name for series in by_panel.values() for name in series)
     styles = plot_style.series_styles(names)
     unnamed = not chart.bars and not chart.x_is_key and len(names) > MAX_NAMED
@@ -491,8 +494,8 @@ def draw(chart, title, log=None, show_pareto=None):
 def handles_of(chart, names, styles, by_panel, every, show_pareto):
     handles = []
     if not chart.bars and not chart.x_is_key and len(names) > MAX_NAMED:
-        handles.append(plt.Line2D([], [], linestyle="none", marker="o", color="#AAAAAA", markersize=4,
-                                  label=f"{len(names)} series; names: on the front"))
+        handles.append(plt.Line2D([], [], linestyle="none", marker="o", color="#AAAAAA",
+                                  markersize=4, label=f"{len(names)} series; names: on the front"))
     elif len(names) > 1 or (names and names[0] and not chart.bars):
         for name in names:
             marks = [mark for series in by_panel.values() for mark in series.get(name, ())]

@@ -63,8 +63,8 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { padding: .2rem .55rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }
 th { background: var(--head); } th.text, td.text { text-align: left; }
-pre.prose { white-space: pre-wrap; } th { position: sticky; top: 0; } #rows th { white-space: normal; vertical-align: bottom;
-  cursor: pointer; } #rows th:hover { text-decoration: underline; } #rows tbody tr { cursor: pointer; }
+pre.prose { white-space: pre-wrap; } th { position: sticky; top: 0; }
+#rows th { white-space: normal; vertical-align: bottom; cursor: pointer; } #rows th:hover { text-decoration: underline; } #rows tbody tr { cursor: pointer; }
 #rows tbody tr:hover, #rows tr.chosen { background: var(--head); } tr.nofit td:first-child::before {
   content: "\\26a0\\00a0"; color: #D55E00; }
 #rows td.text { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
@@ -488,13 +488,15 @@ def page(kind, folder, rows, layers, manifest, timeline, quality, progress):
         sections.append(("Metrics", definitions_html(defined, definitions)))
     body = "\n".join(f"<h2>{heading}</h2>\n{content}" for heading, content in sections)
     shown_title = text(title + (" (SYNTHETIC)" if synthetic else ""))
-    script = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = ("default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+              f"script-src 'sha256-{digest}'")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{script}'">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{shown_title}</title>
 <style>{STYLE}</style>
 </head>
@@ -579,7 +581,8 @@ def main():
                 else None)
     out = arguments.out or folder / "report.html"
     check_out(out)
-    with Progress("report", min(MAX_FIGURES, len(plot_results.cases_of(rows)) if kind == "results" else 1)) as progress:
+    figures = min(MAX_FIGURES, len(plot_results.cases_of(rows))) if kind == "results" else 1
+    with Progress("report", figures) as progress:
         content = page(kind, folder.resolve(), rows, layers, manifest, timeline, arguments.quality,
                        progress)
     write_whole(out, content)
