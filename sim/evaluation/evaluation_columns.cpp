@@ -1,9 +1,12 @@
 #include "sim/evaluation/evaluation_columns.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/fitted_table.hpp"
 #include "base/number_text.hpp"
+#include "base/table.hpp"
 
 namespace kvreplay {
 
@@ -22,7 +25,9 @@ std::string csv_text(std::span<const EvaluationColumn> columns, std::size_t rows
 
 std::string table_text(std::span<const EvaluationColumn> columns, std::size_t rows) {
   std::vector<FittedColumn> shown;
+  std::vector<Table::Column> heads;
   for (const EvaluationColumn& column : columns) {
+    heads.push_back({column.name, column.numeric ? Table::Align::kRight : Table::Align::kLeft});
     FittedColumn& fitted = shown.emplace_back();
     fitted.name = column.name;
     fitted.is_text = !column.numeric;
@@ -37,7 +42,16 @@ std::string table_text(std::span<const EvaluationColumn> columns, std::size_t ro
       fitted.cells.push_back(std::move(value));
     }
   }
-  return fitted_table(shown, kTableWidth, "in the CSV file");
+  Table table(std::move(heads));
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::vector<std::string> cells;
+    for (const FittedColumn& column : shown) cells.push_back(column.cells[row]);
+    table.add_row(std::move(cells));
+  }
+  const std::vector<std::string> lines = table.lines();
+  const bool fits = std::all_of(lines.begin(), lines.end(),
+                                [](const std::string& line) { return line.size() <= kTableWidth; });
+  return fits ? table.text() : fitted_table(shown, kTableWidth, "in the CSV file");
 }
 
 std::vector<EvaluationColumn> cell_columns(std::span<const EvaluationCell> cells) {
