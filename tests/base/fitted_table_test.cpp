@@ -51,7 +51,7 @@ TEST(FittedTable, LeavesOutTheHighestRankAndOfTheseTheLast) {
             "Not shown (f): cccc\n");
   EXPECT_EQ(fitted_table(columns, 23, "f"),
             "system  aaaa  dddd\na          1     1\nb          2     2\n\n"
-            "Not shown (f): bbbb, cccc\n");
+            "Not shown (f): bbbb,\n  cccc\n");
   EXPECT_EQ(fitted_table(columns, 0, "f").find("Not shown"), std::string::npos);
 }
 
