@@ -333,15 +333,21 @@ class PrunedLabels {
     const NearestSoFar nearest{score.data(), centroid.data(), highest.data()};
 
     // First each row's own panel: the score there rules out most of the others.
-    for (std::int64_t i = 0; i < count; ++i) own[at(i)] = panel_of_[at(labels[first + i])];
-    std::iota(list.begin(), list.begin() + count, 0);
-    std::sort(list.begin(), list.begin() + count, [&](std::int32_t a, std::int32_t b) {
-      return own[at(a)] != own[at(b)] ? own[at(a)] < own[at(b)] : a < b;
-    });
-    for (std::int64_t i = 0, end = 0; i < count; i = end) {
-      const std::int32_t panel = own[at(list[at(i)])];
-      for (end = i; end < count && own[at(list[at(end)])] == panel;) ++end;
-      table().compare_panel(floats_.data(), list.data() + i, end - i, packed, panel, nearest);
+    starts_.assign(at(now_.panel_count() + 1), 0);
+    for (std::int64_t i = 0; i < count; ++i) {
+      own[at(i)] = panel_of_[at(labels[first + i])];
+      ++starts_[at(own[at(i)]) + 1];
+    }
+    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
+    for (std::int64_t i = 0; i < count; ++i) {
+      list[at(starts_[at(own[at(i)])]++)] = static_cast<std::int32_t>(i);
+    }
+    std::int32_t begin = 0;
+    for (std::int64_t panel = 0; panel < now_.panel_count(); ++panel) {
+      const std::int32_t end = starts_[at(panel)];  // by now
+      table().compare_panel(floats_.data(), list.data() + begin, end - begin, packed, panel,
+                            nearest);
+      begin = end;
     }
     std::array<float, kBlock> of_own;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -389,7 +395,8 @@ class PrunedLabels {
   double unit_error_ = 0;
   double most_norm_of_centroids_ = 0;
   double most_bias_ = 0;
-  std::vector<float> floats_;  // [kBlock, dim]
+  std::vector<float> floats_;         // [kBlock, dim]
+  std::vector<std::int32_t> starts_;  // of each panel's rows, in a list by own panel
 };
 
 /// Draws `count` distinct rows; they keep the order drawn.
