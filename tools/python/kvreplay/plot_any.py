@@ -151,7 +151,7 @@ def main(prog="tools/plot", kind=None):
     folders = arguments.folders
     for folder in folders:
         if folder.is_file():
-            raise UserError(f"{folder}: is no folder; allowed: {ALLOWED}, or `tools/plot device "
+            raise UserError(f"{folder}: is no folder; allowed: {ALLOWED}, or `plot device "
                             f"{folder}` for points of a device")
     kind = kind or kind_of(folders[0])
     asked = any(value is not None for value in (arguments.x, arguments.y, arguments.by,

@@ -19,9 +19,10 @@ import sys
 from kvreplay import plot_any, plot_chart, plot_input, plot_results, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
+from kvreplay.partial_names import partial_path
 from kvreplay.plot_metrics import HIGHER_IS_BETTER, is_number, shown_value
-from kvreplay.report_script import SCRIPT
 from kvreplay.progress import Progress
+from kvreplay.report_script import SCRIPT
 
 FOLDER = "a folder of `kvreplay run`, `sweep`, `merge`, `live`, `tune`, `evaluate` or `reproduce`"
 MAX_FIGURES = 12
@@ -215,7 +216,7 @@ def results_figures(folder, rows, quality, progress):
         progress.update()
     if len(cases) > MAX_FIGURES:
         parts.append(f'<p class="dim">The first {MAX_FIGURES} of {len(cases)} cases; '
-                     "tools/plot draws all.</p>")
+                     "kvreplay plot draws all.</p>")
     return "\n".join(parts)
 
 
@@ -525,7 +526,7 @@ def check_out(file):
 
 def write_whole(file, content):
     """The file appears whole or not at all."""
-    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
+    partial = partial_path(file)
     try:
         partial.write_text(content, encoding="utf-8")
         partial.replace(file)
@@ -556,7 +557,7 @@ def read_folder(kind, folder, quality):
                           "kvreplay_version"), "tuning": ("tune",)}
     if kind == "replay":
         raise UserError(f"{folder}: is of `kvreplay device replay`, which has no report; allowed: "
-                        f"{FOLDER}, or tools/plot {folder}")
+                        f"{FOLDER}, or kvreplay plot {folder}")
     manifest = {}
     if kind != "claims":  # it keeps those of its runs
         manifest = read_json(folder / "manifest.json", needed.get(kind, ()), FOLDER)
