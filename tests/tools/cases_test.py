@@ -272,6 +272,11 @@ class SettingsInSilence(Cases):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(rows_of(self.folder / "comma/results.csv")[0]["trace"], "c,d")
 
+    def test_a_setting_that_is_no_text(self):
+        for setting in (b"title=\x9cx", b"trace=t\x9c.kvtrace.h5", b"system=\xff", b"\xff=1"):
+            self.refuses(["run", "first", "--set", os.fsdecode(setting), "--out", "bytes"],
+                         ["--set", "UTF-8"])
+
     def test_a_warm_up_beyond_the_recording(self):
         for command in (["run"], ["sweep", "--no-cache"], ["sweep", "--no-cache", "--plan"]):
             started = time.monotonic()
