@@ -11,9 +11,8 @@
     kvreplay plot trace TRACE FOLDER       a trace
 
 Every figure takes --size 3.3x2.2, --font serif, --label kvswap=Ours, --title, --out, --dpi and
---style paper|screen. Below are the options for folders; `kvreplay plot KIND --help` has those of a
-kind. A folder that is named like a kind is given as ./FOLDER. In the source tree, tools/plot is
-the same.
+--style paper|screen. `kvreplay plot KIND --help` has the options of a kind. A folder that is named
+like a kind is given as ./FOLDER. In the source tree, tools/plot is the same.
 """
 
 import importlib
@@ -29,9 +28,10 @@ def main(program="kvreplay plot"):
     if sys.argv[1:] in (["-h"], ["--help"], []):
         print(f"Usage: {program} [KIND] FILE_OR_FOLDER... [OPTIONS]\n")
         print(__doc__.replace("kvreplay plot", program))
-        if sys.argv[1:]:
-            sys.argv[:] = [program, "--help"]
-            importlib.import_module("kvreplay.plot_any").main(program, None)
+        from kvreplay import plot_any  # matplotlib takes a second
+
+        options = plot_any.parser_of(program).format_help().partition("\n\n")[2]
+        print(f"Of folders:\n{options}", end="")
         return 0
     kind = sys.argv.pop(1) if sys.argv[1] in (*FILES, *FOLDERS) else None
     sys.argv[0] = program if kind is None else f"{program} {kind}"
