@@ -76,7 +76,11 @@ void add_comparison(std::ostream& text, const Goal& goal, const std::vector<Tune
   for (const Comparison& one : all) {
     text << "  " << std::left << std::setw(static_cast<int>(width)) << one.reference->name << "  "
          << goal.text(one.reference->reached);
-    if (!one.reference->score.feasible()) text << ": misses the limits";
+    if (!one.reference->score.feasible()) {
+      text << (one.reference->cell.quality.output_error > 1 && !goal.max_output_error
+                   ? ": an output error above 1 is no answer"
+                   : ": misses the limits");
+    }
     if (one.tuned != nullptr) {
       text << "; tuned: " << goal.text(one.tuned->reached) << " (" << one.tuned->name << ")";
     }
