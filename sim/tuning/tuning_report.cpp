@@ -254,7 +254,17 @@ std::string answer_text(const Tuning& tuning, const std::vector<Validation>& val
        << tuning.goal.text(best.reached) << ", "
        << other_quality_text(tuning.goal, best.cell.quality) << ".\n"
        << parts_text(best.composition)
-       << "To replay it, in this folder: kvreplay run replay.json\n\n";
+       << "To replay it, in this folder: kvreplay run replay.json\n";
+  std::vector<std::string> better_systems;
+  for (const Comparison& one : comparisons(tuning.rows, tuning.goal)) {
+    if (one.reference->candidate || !better(one.shown().score, best.score)) continue;
+    better_systems.push_back(one.shown().name + " (" + tuning.goal.text(one.shown().reached) + ")");
+  }
+  if (!better_systems.empty()) {
+    text << "Another system is better in " << tuning.goal.minimised_text() << ": "
+         << join(better_systems) << ".\n";
+  }
+  text << '\n';
   add_extremes(text, tuning);
   text
       << "\nAgainst systems as they ship, with the experiment's settings, and with the best of the "
