@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """`kvreplay device probe` and `replay` by the real adb client, which talks to adbd.py: no phone."""
 
 import hashlib

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """The side of a phone in ADB's protocol, over TCP, for the real client: a small adbd whose shell is
 that of this machine, as its user.
 

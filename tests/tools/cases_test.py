@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Inputs that once went wrong in silence or by a signal, each with the right outcome: files that fail
 under a mapping, files of ours that lie, settings that are not used, models that wrap or saturate."""
 
