@@ -95,7 +95,7 @@ class EndToEnd(ProgramTest):
     def test_instruction_sets_change_no_byte(self):
         flags = pathlib.Path("/proc/cpuinfo").read_text().split()
         isas = ["scalar"] + ["avx2"] * {"avx2", "fma", "f16c"}.issubset(flags)
-        run = ["run", FIRST, "--steps", 6, "--set", "system=quest,clusterkv", "--set",
+        run = ["run", FIRST, "--steps", 20, "--set", "system=quest,clusterkv", "--set",
                "device=ufs40", "--access-log", "--out"]
         self.succeed(*run, "isa-best")
         for isa in isas:

@@ -21,6 +21,7 @@ void add_record(CLI::App& program);
 void add_evaluate(CLI::App& program);
 void add_live(CLI::App& program);
 void add_platform(CLI::App& program);
+void add_model(CLI::App& program);
 void add_validate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
