@@ -21,7 +21,7 @@ from agents import Agent, probe_request
 from program import PROGRAM, SOURCE, ProgramTest, tree
 from remote_case import GRID, MIB, PATIENCE, RemoteCase
 
-PEER = '''#!/usr/bin/env python3
+PEER = '''#!{python}
 import json, os, struct, sys
 os.unlink(sys.argv[1])
 with open({answers!r}, "rb") as file:
@@ -88,7 +88,8 @@ class HostileDevice(RemoteCase):
         file = self.folder / "answers"
         file.write_bytes(repr({"hello": [self.hello], "open": [event("target")],
                                "schedule": [event("received")], **answers}).encode())
-        self.on_path("hostile-runner", PEER.format(answers=str(file), last=list(answers)))
+        self.on_path("hostile-runner", PEER.format(
+            python=sys.executable, answers=str(file), last=list(answers)))
         before = tree(self.folder)
         result = self.kvreplay(*words, "--agent-folder", self.home, "--link-timeout", "2")
         self.assertEqual(result.returncode, 2, result.stderr[:2000])
