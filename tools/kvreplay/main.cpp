@@ -126,6 +126,7 @@ int run_command(int argc, char** argv) {
   add_export_accesses(program);
   add_reproduce(program);
   add_compare(program);
+  add_plot(program);
   add_report(program);
   add_device(program);
 
