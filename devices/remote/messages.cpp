@@ -11,7 +11,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
-constexpr std::uint64_t kMaxDepth = 1024;
+constexpr std::uint64_t kMaxQueueDepth = 1024;
 constexpr std::size_t kMaxGrid = 100'000;
 constexpr double kMinTimeout = 0.01;  // seconds
 constexpr double kMaxTimeout = 86'400;
@@ -109,7 +109,7 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
     grid.sizes_bytes.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxRequestBytes)));
   }
   for (const ConfigNode& item : list(node.at("depths"))) {
-    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxDepth)));
+    grid.depths.push_back(static_cast<std::uint32_t>(whole_number(item, 1, kMaxQueueDepth)));
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
@@ -142,7 +142,7 @@ ReplayRequest parse_replay_request(const ConfigNode& node) {
                                                  "request_timeout"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
-          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kMaxDepth)),
+          static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kMaxQueueDepth)),
           truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
           real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout)};
 }

@@ -11,6 +11,7 @@ namespace kvreplay {
 void add_run(CLI::App& program);
 void add_sweep(CLI::App& program);
 void add_merge(CLI::App& program);
+void add_table(CLI::App& program);
 void add_tune(CLI::App& program);
 void add_cache(CLI::App& program);
 void add_list(CLI::App& program);
@@ -21,6 +22,7 @@ void add_record(CLI::App& program);
 void add_evaluate(CLI::App& program);
 void add_live(CLI::App& program);
 void add_platform(CLI::App& program);
+void add_model(CLI::App& program);
 void add_validate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);

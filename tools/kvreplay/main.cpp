@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/interrupt_cleanup.hpp"
 #include "base/mapped_file.hpp"
+#include "base/registry.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "tools/kvreplay/commands.hpp"
 
@@ -103,6 +104,7 @@ int run_command(int argc, char** argv) {
   add_run(program);
   add_sweep(program);
   add_merge(program);
+  add_table(program);
   add_tune(program);
   add_cache(program);
   add_list(program);
@@ -114,6 +116,7 @@ int run_command(int argc, char** argv) {
   add_evaluate(program);
   add_live(program);
   add_platform(program);
+  add_model(program);
   add_validate(program);
   add_cut(program);
   add_convert(program);
@@ -144,6 +147,7 @@ int run_command(int argc, char** argv) {
 }
 
 int exit_code_of(int argc, char** argv) {
+  if (!twice_registered_parts().empty()) return fail(twice_registered_parts().front(), kOurMistake);
   try {
     return run_command(argc, argv);
   } catch (const UserError& error) {

@@ -12,6 +12,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "tools/kvreplay/helper_messages.hpp"
 
 namespace kvreplay {
 
@@ -49,15 +50,22 @@ void run_python_tool(const std::string& name, std::span<const std::string> argum
   const std::vector<char*> pointers = pointers_to(words);
   std::cout.flush();
   pid_t child = 0;
+  HelperMessages messages;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, messages.descriptor(), STDERR_FILENO);
   const int error =
-      ::posix_spawnp(&child, pointers.front(), nullptr, nullptr, pointers.data(), environ);
+      ::posix_spawnp(&child, pointers.front(), &actions, nullptr, pointers.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  messages.started();
   if (error != 0) throw cannot_be_run(words.front(), error);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({"kvreplay." + name, ""}, "failed", kAllowed);
-  }
+  const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  const std::string last = messages.finish(failed);
+  if (!failed) return;
+  throw helper_error("kvreplay." + name, last, status);
 }
 
 void become_python_tool(const std::string& name, std::span<const std::string> arguments) {

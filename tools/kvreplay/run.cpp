@@ -2,13 +2,13 @@
 // beforehand, and can take a share of the cells.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -27,6 +27,7 @@
 #include "sim/replay/marks.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
+#include "sim/replay/seed_means.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -35,17 +36,10 @@
 namespace kvreplay {
 namespace {
 
-using Format = std::string (*)(std::span<const CellResult>);
-const std::map<std::string, Format> kFormats{
-    {"table", results_table},
-    {"json", results_json},
-    {"csv", results_csv},
-    {"none", [](std::span<const CellResult>) { return std::string(); }}};
-
 struct RunOptions {
   ExperimentOptions experiment;
   std::string out;
-  std::string format = "table";
+  TableView view;
   std::int64_t steps = 0;
   bool access_log = false;
   bool check = kChecksByDefault;
@@ -66,6 +60,7 @@ Experiment load_experiment(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
   Experiment experiment =
       options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  check_view(options.view, result_names(experiment.swept));
   return experiment;
 }
 
@@ -76,8 +71,10 @@ void warn_of_settings(const Experiment& experiment) {
   }
 }
 
-void warn_of_marks(const ReplayResult& result) {
+void warn_of_marks(const ReplayResult& result, const RunOptions& options) {
   for (const std::string& line : mark_lines(result.cells)) {
+    // A printed table says it above its numbers.
+    if (options.view.format == "table" && line.starts_with("exceeds_dram")) continue;
     std::cerr << "kvreplay: warning: " << line << '\n';
   }
 }
@@ -124,6 +121,15 @@ ResultFolder result_folder(const RunOptions& options, const Experiment& experime
                              : ResultFolder::at(options.out);
 }
 
+/// Of several seeds, what results are is a mean with an interval.
+void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
+  if (has_several_seeds(result.cells)) folder.write({"seeds.csv", seeds_csv(result.cells)});
+}
+void show_seeds(const RunOptions& options, const ReplayResult& result) {
+  if (options.view.format != "table" || !has_several_seeds(result.cells)) return;
+  std::cout << '\n' << seeds_table(result.cells) << std::flush;
+}
+
 class Stopwatch {
  public:
   /// " (1.5 s, peak memory 310 MB)"
@@ -155,11 +161,13 @@ void run_experiment(const RunOptions& options) {
   ask_for_timeline(options, replay_options);
   const ReplayResult result = replay(experiment, replay_options);
   write_results(folder.temporary_path(), experiment, result);
+  write_seeds(folder, result);
   const std::string name = folder.commit();
   write_timeline(options, result);
-  std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
+  show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result);
+  warn_of_marks(result, options);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -205,23 +213,36 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
   std::cerr << text.str();
 }
 
-/// One line per finished cell: what distinguishes it, and its results.
-std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of) {
-  std::ostringstream text;
-  text << "cell " << number + 1 << " of " << of << ": " << cell.trace << ' ' << cell.model << ' '
-       << cell.platform << ' ' << cell.device << ' ' << cell.system;
-  if (cell.batch != 1) text << " batch=" << cell.batch;
+/// Whether the cells of an experiment are of several such things, by name.
+template <typename Spec>
+bool are_several(const std::vector<Spec>& specs) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const Spec& spec) { return spec.name != specs.front().name; });
+}
+
+/// One short line per finished cell: what distinguishes it from the others, and its results.
+std::string cell_line(const CellResult& cell, std::size_t number, const Experiment& experiment) {
+  std::vector<std::string> words;
+  if (experiment.traces.size() > 1) words.push_back(cell.trace);
+  if (are_several(experiment.models)) words.push_back(cell.model);
+  if (are_several(experiment.platforms)) words.push_back(cell.platform);
+  if (are_several(experiment.devices)) words.push_back(cell.device);
+  if (are_several(experiment.systems) || words.empty()) words.push_back(cell.system);
+  const bool has_batches =
+      std::any_of(experiment.cells.begin(), experiment.cells.end(),
+                  [&](const Cell& other) { return other.batch != experiment.cells.front().batch; });
+  if (has_batches) words.push_back("batch=" + std::to_string(cell.batch));
   for (const auto& [name, value] : cell.settings) {
-    if (value) text << ' ' << name << '=' << to_text(*value);
+    if (value) words.push_back(name.substr(name.rfind('.') + 1) + "=" + to_text(*value));
   }
   double latency_ns = 0;
   for (const StepTiming& step : cell.timing.steps) {
     latency_ns += static_cast<double>(step.latency_ns);
   }
-  text << std::fixed << std::setprecision(1) << ": "
-       << latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()) << " ms per step"
-       << std::setprecision(3) << ", attention mass " << cell.quality.attention_mass;
-  return text.str();
+  return std::to_string(number + 1) + "/" + std::to_string(experiment.cells.size()) + " " +
+         join(words, " ") + ": " +
+         fixed_text(latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()), 1) +
+         " ms, mass " + fixed_text(cell.quality.attention_mass, 3);
 }
 
 void run_sweep(const RunOptions& options) {
@@ -239,7 +260,7 @@ void run_sweep(const RunOptions& options) {
   if (store) replay_options.store = *store;
   ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
-    return cell_line(cell, number, experiment.cells.size());
+    return cell_line(cell, number, experiment);
   };
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   Replay replay(experiment, replay_options);
@@ -256,12 +277,14 @@ void run_sweep(const RunOptions& options) {
   }
   ResultFolder folder = result_folder(options, experiment);
   write_results(folder.temporary_path(), experiment, result);
+  write_seeds(folder, result);
   if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
   const std::string name = folder.commit();
   write_timeline(options, result);
-  std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
+  show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result);
+  warn_of_marks(result, options);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -283,10 +306,7 @@ void add_common_options(CLI::App& command, RunOptions& options) {
       .add_option("--out", options.out,
                   "New folder for the results (default: results/EXPERIMENT, numbered when taken)")
       ->type_name("DIR");
-  command.add_option("--format", options.format, "What to print")
-      ->check(one_of(kFormats))
-      ->type_name("table|json|csv|none")
-      ->capture_default_str();
+  add_view_options(command, options.view);
   add_threads_option(command, options.experiment.threads, "results do");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
       ->check(in_range(1, 1 << 30))
@@ -322,6 +342,7 @@ void add_run(CLI::App& program) {
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
+      "  kvreplay run first --columns +dram_share,recall --sort output_error\n"
       "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv\n"
       "  kvreplay run first --out first --timeline first/timeline.json");
   command->callback([options] { run_experiment(*options); });
@@ -360,6 +381,7 @@ void add_merge(CLI::App& program) {
   struct MergeOptions {
     std::vector<std::string> shards;
     std::string out;
+    TableView view;
   };
   auto options = std::make_shared<MergeOptions>();
   command->add_option("SHARDS", options->shards, "Folders that `kvreplay sweep --shard` made")
@@ -367,10 +389,11 @@ void add_merge(CLI::App& program) {
   command->add_option("--out", options->out, "New folder for the results")
       ->type_name("DIR")
       ->required();
+  add_view_options(*command, options->view);
   command->callback([options] {
     ResultFolder folder = ResultFolder::at(options->out);
     const ResultTable cells = merge_shards(options->shards, folder.temporary_path());
-    std::cout << table_text(cells);
+    std::cout << view_text(cells, options->view);
     std::cerr << "kvreplay: results in " << folder.commit() << '\n';
   });
 }
