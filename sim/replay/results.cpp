@@ -59,6 +59,9 @@ double mj_per_token(const CellResult& cell, double nanojoules) {
                static_cast<double>(std::ssize(cell.timing.steps) * cell.timing.batch));
 }
 
+/// Empty where the recording lacks what it is computed from.
+constexpr const char* kResidualError = "residual_error";
+
 double hidden_ns(const CellResult& cell) {
   return step_mean(cell, &StepTiming::busy_io_ns) - step_mean(cell, &StepTiming::exposed_io_ns);
 }
@@ -212,6 +215,16 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return of_own_length(c, c.quality.best_attention_mass); }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4},
+      {kResidualError,
+       "error behind the output projection / norm of the residual stream, over all layers",
+       [](const Cell& c) { return of_own_length(c, c.quality.residual_error); }, 4},
+      {"worst_layer", "the recorded layer whose errors harm the model most",
+       [=](const Cell& c) {
+         return c.stretched_from_tokens > 0 ? CellValue{kNone} : count(c.worst_layer);
+       },
+       0},
+      {"worst_layer_error", "output_error of that layer",
+       [](const Cell& c) { return of_own_length(c, c.worst_layer_error); }, 4},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
        [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }, 0},
       {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
@@ -241,6 +254,8 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
        [](const Row& r) { return r.means.best_attention_mass; }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Row& r) { return r.means.output_error; }},
+      {kResidualError, "error behind the output projection / norm of the residual stream",
+       [](const Row& r) { return r.means.residual_error; }},
       {"attended_tokens", "tokens that a query head attends to",
        [](const Row& r) { return r.means.attended_tokens; }},
   };
@@ -383,7 +398,10 @@ std::string table_text(const ResultTable& table) {
       cells.push_back(rounded_text(row[i], table.columns[i].decimals));
       if (i == hit_rate && cells.back() != "-" && is_stretched(row)) cells.back() += '*';
     }
-    const auto is_empty = [](const std::string& cell) { return cell.empty(); };
+    const bool is_optional = table.columns[i].name == kResidualError;
+    const auto is_empty = [&](const std::string& cell) {
+      return cell.empty() || (is_optional && cell == "-");
+    };
     if (std::all_of(cells.begin(), cells.end(), is_empty)) continue;
     const auto is_first = [&](const std::string& cell) { return cell == cells.front(); };
     if (rows.size() > 1 && std::all_of(cells.begin(), cells.end(), is_first)) {
