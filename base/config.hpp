@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -46,11 +47,38 @@ class ConfigNode {
   /// does not apply to the new number.
   [[nodiscard]] ConfigNode with(std::string_view path, std::string_view text) const;
 
+  /// This object with the members of `base` that it does not have itself. Of an object that both
+  /// have, such as a system's "cache", the members are merged; where it names another part, it
+  /// keeps those of the base's arguments that the part also has. Errors about a member name the
+  /// file that it stands in. The base's "name" is left out, and its "title" and "notes" say whose
+  /// they are.
+  [[nodiscard]] ConfigNode on_base(const ConfigNode& base) const;
+
  private:
   std::shared_ptr<const nlohmann::json> root_;
   const nlohmann::json* node_ = nullptr;
   std::string file_;
   std::string within_;
+  /// The files of the members that stand in another one than the object around them, by path.
+  std::shared_ptr<const std::map<std::string, std::string>> origins_;
+};
+
+/// Throws a UserError that names every one of the members, and of the parameters without a default,
+/// that `object` lacks.
+void check_complete(const ConfigNode& object, std::span<const std::string> members,
+                    std::span<const Parameter> parameters = {});
+
+/// What a config file of any kind says of itself.
+struct ConfigHeader {
+  /// "name", "title", "source" and "notes". Only the title is required.
+  [[nodiscard]] static const std::vector<std::string>& members();
+  /// `file_name`: the name where the file gives none. The other members of `object` are not read.
+  [[nodiscard]] static ConfigHeader parse(const ConfigNode& object, std::string file_name);
+
+  std::string name;
+  std::string title;
+  std::string source;  ///< may be empty
+  std::string notes;   ///< may be empty
 };
 
 /// The members of `object` as values of `parameters`. Defaults fill the gaps; unknown members are

@@ -1,11 +1,16 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 namespace kvreplay {
 namespace {
+
+constexpr std::array<std::string_view, 8> kNameUnits{"_tokens", "_bytes", "_groups", "_ms",
+                                                     "_us",     "_bits",  "_mb_s",   "_steps"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -25,6 +30,76 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 /// A name without its last word, which is its unit if it has one: "page" of "page_bytes".
 std::string_view without_unit(std::string_view name) {
   return name.substr(0, name.rfind('_'));
+}
+
+/// The words of "stream.sink_tokens": what is between '.', '/', '_' and '-'.
+std::vector<std::string> words_of(std::string_view name) {
+  std::vector<std::string> words(1);
+  for (const char c : name) {
+    if (c == '.' || c == '/' || c == '_' || c == '-' || c == ' ') {
+      if (!words.back().empty()) words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+/// Words that mean the same in names of parameters and metrics.
+bool mean_the_same(const std::string& a, const std::string& b) {
+  static const std::vector<std::vector<std::string_view>> kSame{
+      {"memory", "dram", "ram", "mem"},
+      {"size", "bytes", "capacity", "length"},
+      {"time", "latency", "ms", "us", "duration", "delay"},
+      {"speed", "throughput", "rate", "bandwidth"},
+      {"power", "energy", "w", "mj", "j"},
+      {"bits", "precision", "quantisation", "quantization", "dtype"},
+      {"accuracy", "quality", "error"},
+      {"evict", "eviction", "retention"},
+      {"page", "group", "block", "chunk", "cluster"},
+      {"topk", "top", "selection"}};
+  if (a == b) return true;
+  const std::size_t shared = std::min(a.size(), b.size());
+  if (shared >= 4 && a.substr(0, shared) == b.substr(0, shared)) return true;
+  return std::any_of(kSame.begin(), kSame.end(), [&](const auto& words) {
+    const auto has = [&](const std::string& word) {
+      return std::find(words.begin(), words.end(), word) != words.end();
+    };
+    return has(a) && has(b);
+  });
+}
+
+/// Whether every word of `name` is among those of `candidate`, by spelling or by meaning.
+bool has_all_words(const std::vector<std::string>& name, const std::vector<std::string>& candidate,
+                   bool by_meaning) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [&](const std::string& word) {
+    return std::any_of(candidate.begin(), candidate.end(), [&](const std::string& other) {
+      return by_meaning ? mean_the_same(word, other) : word == other;
+    });
+  });
+}
+
+/// Whether a name says of what it is a number: "budget_tokens".
+bool has_unit(std::string_view name) {
+  return std::any_of(kNameUnits.begin(), kNameUnits.end(),
+                     [&](std::string_view unit) { return name.ends_with(unit); });
+}
+
+/// Of the candidates that have all words of the name: one that begins with it, then one with a
+/// unit, then the shortest.
+std::string nearest_by_words(std::string_view name, std::span<const std::string> names,
+                             bool by_meaning) {
+  const std::vector<std::string> words = words_of(name);
+  std::string best;
+  const auto rank = [&](const std::string& candidate) {
+    return std::tuple(!candidate.starts_with(name), !has_unit(candidate), candidate.size());
+  };
+  for (const std::string& candidate : names) {
+    if (!best.empty() && rank(candidate) >= rank(best)) continue;
+    if (has_all_words(words, words_of(candidate), by_meaning)) best = candidate;
+  }
+  return best;
 }
 
 std::string one_line(const SourceLocation& place, std::string_view found,
@@ -76,6 +151,12 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
       best_beginning = beginning;
       best = candidate;
     }
+  }
+  // A slip of one or two letters is one, whatever it means; beyond that, words tell more.
+  if (!best.empty() && best_distance <= std::min<std::size_t>(2, name.size() / 3)) return best;
+  for (const bool by_meaning : {false, true}) {
+    const std::string by_words = nearest_by_words(name, names, by_meaning);
+    if (!by_words.empty()) return by_words;
   }
   if (!best.empty()) return best;
   for (const std::string& candidate : names) {

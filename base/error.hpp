@@ -30,8 +30,10 @@ class UserError : public std::runtime_error {
 [[nodiscard]] UserError unknown_name(const SourceLocation& place, std::string_view kind,
                                      std::string_view name, std::span<const std::string> names);
 
-/// The member of `names` with the smallest edit distance from `name`, or else the one that differs
-/// only in the unit (page_kib, page_bytes); empty when none is near.
+/// The member of `names` that is nearest to `name`: one or two letters away, or else the shortest
+/// that has all its words, as spelt or by meaning (budget: budget_tokens, memory_bytes:
+/// dram_kv_bytes), or else the one with the smallest edit distance, or else one that differs only
+/// in the unit (page_kib, page_bytes); empty when none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 /// "a, b, c"

@@ -112,7 +112,10 @@ const std::string& Arguments::text(std::string_view name) const {
 }
 
 SourceLocation Arguments::place(std::string_view name) const {
-  return place_.at(name);
+  SourceLocation place = place_.at(name);
+  const auto file = files_.find(name);
+  if (file != files_.end()) place.file = file->second;
+  return place;
 }
 
 const Argument& Arguments::find(std::string_view name) const {

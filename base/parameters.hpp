@@ -84,11 +84,14 @@ class Arguments {
   /// "64KiB".
   void set(const Parameter& parameter, Argument argument);
   void set_place(SourceLocation place) { place_ = std::move(place); }
+  /// A value that stands in another file than the others: that of a config's base.
+  void set_file(const std::string& name, std::string file) { files_[name] = std::move(file); }
 
  private:
   [[nodiscard]] const Argument& find(std::string_view name) const;
 
   SourceLocation place_;
+  std::map<std::string, std::string, std::less<>> files_;  ///< of set_file()
   std::map<std::string, Argument, std::less<>> values_;
 };
 

@@ -7,4 +7,9 @@ std::map<std::pair<std::string, std::string>, PartInfo>& part_catalogue() {
   return catalogue;
 }
 
+std::vector<std::string>& twice_registered_parts() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+
 }  // namespace kvreplay

@@ -30,6 +30,10 @@ struct PartInfo {
 /// Every registered part of every role, by (role, name).
 [[nodiscard]] std::map<std::pair<std::string, std::string>, PartInfo>& part_catalogue();
 
+/// Parts that were registered under a name which their role had already: a line each, which says
+/// where. A program reports them when it starts.
+[[nodiscard]] std::vector<std::string>& twice_registered_parts();
+
 /// A part of a role: its description and how to make one. A role is an abstract class with
 ///   static constexpr std::string_view kRole;         its name in configs
 ///   static constexpr Stage kStage;                   where a stage uses its parts (stage.hpp)
@@ -54,14 +58,16 @@ class Registry {
     return registry;
   }
 
+  /// Throws std::logic_error where the role has a part of that name.
   void add(Part<Role> part) {
     const std::string role{Role::kRole};
+    if (parts_.contains(part.name)) {
+      throw std::logic_error("two parts of role " + role + " are named " + part.name);
+    }
     part_catalogue()[{role, part.name}] = {role,      stage_of<Role>(), part.name,
                                            part.help, part.source,      part.parameters};
     std::string name = part.name;
-    if (!parts_.emplace(name, std::move(part)).second) {
-      throw std::logic_error("two parts of role " + role + " are named " + name);
-    }
+    parts_.emplace(std::move(name), std::move(part));
   }
 
   /// Throws a UserError at `place` when there is no part of that name.
@@ -83,7 +89,21 @@ class Registry {
 
 template <typename Role>
 struct Registered {
-  explicit Registered(Part<Role> part) { Registry<Role>::instance().add(std::move(part)); }
+  /// `file` and `line` are those of the object.
+  explicit Registered(Part<Role> part, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) {
+    const std::string name = part.name;
+    static std::map<std::string, std::string> places;
+    const std::string place = std::string(file) + ":" + std::to_string(line);
+    const auto [known, is_new] = places.emplace(name, place);
+    if (is_new) {
+      Registry<Role>::instance().add(std::move(part));
+    } else {
+      twice_registered_parts().push_back("two parts of role " + std::string(Role::kRole) +
+                                         " are named " + name + ": " + known->second + " and " +
+                                         place);
+    }
+  }
 };
 
 /// The part that stands for a role where a config names none; "" where it must name one.

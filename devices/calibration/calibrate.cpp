@@ -456,7 +456,7 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   json["notes"] = notes;
   json["part"] = "flash";
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
-  const std::string of_base = "; of " + base.at("name").text() + ": ";
+  const std::string of_base = "; of " + DeviceSpec::parse(base).name + ": ";
   for (const Parameter& parameter : spec.device.part().parameters) {
     const bool fitted = calibration.fitted.contains(parameter.name) ||
                         calibration.from_burst.contains(parameter.name);

@@ -130,9 +130,9 @@ std::vector<EvaluationCell> make_cells(const EvaluationRequest& request) {
     cells.push_back({{name, SystemSpec::parse(node, name).decide}, system, budget, unit});
   };
   for (const std::string& name : request.systems) {
-    const std::string file = request.configs.file("systems", name, {"--systems", ""});
-    const ConfigNode node = ConfigNode::load(file);
-    const std::string system = std::filesystem::path(file).stem().string();
+    const ConfigNode node = request.configs.find("systems", name, {"--systems", ""});
+    const std::string system =
+        ConfigHeader::parse(node, std::filesystem::path(node.place().file).stem().string()).name;
     if (const auto sweep = sweeps.find(name); sweep != sweeps.end()) {
       const std::string& path = sweep->second.path;
       for (const auto& [label, value] : sweep->second.values) {

@@ -193,6 +193,20 @@ std::string explicit_text(ConfigNode node, const std::string& path) {
   return node.has("value") ? text_of(node.at("value")) : text_of(node);
 }
 
+/// A system that `kvreplay tune` found means something with the arguments that it was judged with:
+/// a setting of an experiment's file does not replace them in passing.
+void check_tuned(const NamedConfig& config, const Setting& setting, const std::string& path) {
+  if (!config.node.has("judged_with")) return;
+  const std::string found = explicit_text(config.node, path);
+  if (found.empty() || found == text_of(setting.value)) return;
+  const std::string file = config.node.place().file;
+  throw UserError(setting.place(),
+                  setting.key + " = " + text_of(setting.value) + " would replace " + found +
+                      " of " + file + ", which was judged with it",
+                  "`kvreplay run " + (fs::path(file).parent_path() / "replay.json").string() +
+                      "`, or --set " + setting.key + "=" + found + " to keep it");
+}
+
 void apply_setting(const Kind& kind, const Setting& setting, const std::string& key, bool required,
                    std::vector<NamedConfig>& configs, Reach& reach) {
   std::set<std::string> known;
@@ -204,6 +218,7 @@ void apply_setting(const Kind& kind, const Setting& setting, const std::string& 
       known.insert(target.path);
       if (target.path != path) continue;
       const Value value = checked_value(setting, target);
+      if (setting.from_file) check_tuned(config, setting, path);
       if (config.is_own_file && setting.from_file) {
         const std::string found = explicit_text(config.node, path);
         if (!found.empty() && found != text_of(setting.value)) {
@@ -221,10 +236,11 @@ void apply_setting(const Kind& kind, const Setting& setting, const std::string& 
 /// Reads every file once.
 class Files {
  public:
-  const ConfigNode& load(const std::string& file) {
+  const ConfigNode& load(const ConfigFolder& configs, const std::string& kind,
+                         const std::string& file) {
     const auto found = files_.find(file);
     if (found != files_.end()) return found->second;
-    return files_.emplace(file, ConfigNode::load(file)).first->second;
+    return files_.emplace(file, configs.load(kind, file)).first->second;
   }
 
  private:
@@ -240,13 +256,14 @@ std::vector<NamedConfig> load_configs(const Kind& kind, const Point& point,
   std::vector<NamedConfig> configs;
   std::set<std::string> seen;
   for (const ConfigNode& item : member.items()) {
-    const std::string file = folder.file(kind.folder, item.text(), item.place());
-    std::string name = fs::path(file).stem().string();
+    const std::string file = folder.file(kind.folder, beside_experiment(item), item.place());
+    const ConfigNode& node = files.load(folder, kind.folder, file);
+    std::string name = node.has("name") ? node.at("name").text() : fs::path(file).stem().string();
     if (!seen.insert(name).second) {
       throw UserError(item.place(), "found '" + name + "' twice", "each " + kind.member + " once");
     }
     const bool is_own_file = !file_knew && item.text() == file;
-    configs.push_back({std::move(name), files.load(file), is_own_file, {}});
+    configs.push_back({std::move(name), node, is_own_file, {}});
   }
   if (configs.empty()) {
     throw UserError(member.place(), "found none", "at least one " + kind.member);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/key_value.hpp"
 #include "base/size.hpp"
+#include "base/utf8.hpp"
 #include "sim/replay/experiment.hpp"
 
 namespace kvreplay {
@@ -343,6 +344,7 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
     if (given->value.empty()) {
       throw UserError(place, "found no value", "key=value, such as device=emmc51");
     }
+    check_utf8(set, place);
     const std::string& key = given->key;
     const ConfigNode value =
         ConfigNode::parse(command_value(given->value, given->key, place).dump(), place.file);
@@ -408,6 +410,15 @@ std::span<const std::string> list_members() {
   return kLists;
 }
 
+std::string beside_experiment(const ConfigNode& item) {
+  const std::string text = item.text();
+  if (!text.starts_with("./") && !text.starts_with("../")) return text;
+  const std::filesystem::path folder = std::filesystem::path(item.place().file).parent_path();
+  std::error_code ignored;
+  const std::filesystem::path beside = (folder / text).lexically_normal();
+  return std::filesystem::is_regular_file(beside, ignored) ? beside.string() : text;
+}
+
 std::vector<ConfigNode> values_of(const ConfigNode& node) {
   if (is_range(node)) return range_values(node);
   return node.items();
@@ -470,6 +481,11 @@ ExperimentSource::ExperimentSource(const std::string& path, std::span<const std:
   for (std::size_t number = 0; number < count; ++number) {
     points.push_back(point_at(file, axes, number));
   }
+  std::vector<std::string> required{"title"};
+  for (const std::string& name : kLists) {
+    if (points.front().find(name) == nullptr) required.push_back(name);
+  }
+  check_complete(file, required);
   swept = swept_keys(axes);
   if (contains(swept, "threads")) {
     throw UserError({path, ""}, "found several values for 'threads'",

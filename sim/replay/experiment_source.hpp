@@ -62,6 +62,11 @@ struct ExperimentSource {
 /// device, batch.
 [[nodiscard]] std::span<const std::string> list_members();
 
+/// The text of a member that names a config. A path that begins with ./ or ../ and leads to a file
+/// from the folder of the experiment's own file is completed by that folder; otherwise it is one of
+/// the working folder.
+[[nodiscard]] std::string beside_experiment(const ConfigNode& item);
+
 /// The values of a list or a range, or the single value itself.
 [[nodiscard]] std::vector<ConfigNode> values_of(const ConfigNode& node);
 

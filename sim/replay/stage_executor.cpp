@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 
 #include "base/parallel.hpp"
 #include "policies/decide/decide.hpp"
@@ -90,13 +92,65 @@ void StageExecutor::run_chunk(const std::vector<std::size_t>& chunk) {
   for (const std::size_t i : chunk) logs_.release(i);
 }
 
+/// What a decision's access log is named by: the settings that all of its cells share, where
+/// another decision of the same trace and system has another value. ".budget_tokens=64"
+std::string StageExecutor::settings_of(std::size_t decision, const std::string& system) const {
+  const Experiment& experiment = context_.experiment;
+  const std::vector<DecisionNode>& decisions = context_.graph.decisions();
+  using Values =
+      std::vector<std::optional<std::string>>;  // by swept key; none: not the same in all
+  const auto values_of = [&](std::size_t number) {
+    Values values;
+    bool first = true;
+    for (const std::size_t placement : decisions[number].placements) {
+      for (const std::size_t timing : context_.graph.placements()[placement].timings) {
+        for (const std::size_t at : context_.graph.timings()[timing].cells) {
+          const Cell& cell = experiment.cells[at];
+          if (experiment.systems[cell.system].name != system) continue;
+          for (std::size_t i = 0; i < experiment.swept.size(); ++i) {
+            std::optional<std::string> value;
+            if (cell.settings[i]) value = to_text(*cell.settings[i]);
+            if (first) {
+              values.push_back(value);
+            } else if (values[i] != value) {
+              values[i] = std::nullopt;
+            }
+          }
+          first = false;
+        }
+      }
+    }
+    return values;
+  };
+  const Values own = values_of(decision);
+  std::set<std::size_t> differing;
+  for (std::size_t other = 0; other < decisions.size(); ++other) {
+    if (other == decision || decisions[other].trace != decisions[decision].trace ||
+        !decisions[other].systems.contains(system)) {
+      continue;
+    }
+    const Values values = values_of(other);
+    for (std::size_t i = 0; i < own.size() && i < values.size(); ++i) {
+      if (own[i] && own[i] != values[i]) differing.insert(i);
+    }
+  }
+  std::string text;
+  for (const std::size_t i : differing) {
+    const std::string& key = experiment.swept[i];
+    text += "." + key.substr(key.rfind('.') + 1) + "=" + *own[i];
+  }
+  // A value may be a path.
+  std::replace(text.begin(), text.end(), '/', '_');
+  return text;
+}
+
 void StageExecutor::write_logs(std::size_t decision) {
   const DecisionNode& node = context_.graph.decisions()[decision];
   for (const std::string& system : node.systems) {
-    // Decisions of one system that differ in their settings get numbers.
-    const int number = ++logs_written_[{node.trace, system}];
-    std::string name = context_.traces[node.trace].name + ".";
-    name += system;
+    std::string name =
+        context_.traces[node.trace].name + "." + system + settings_of(decision, system);
+    // Decisions that differ in nothing that is named (in the model's heads) get numbers.
+    const int number = ++logs_written_[name];
     if (number > 1) name += "-" + std::to_string(number);
     AccessLog log = *logs_.get(decision);
     log.system = system;

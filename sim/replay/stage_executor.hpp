@@ -39,6 +39,7 @@ class StageExecutor {
   void check_traces() const;
   [[nodiscard]] std::vector<std::vector<std::size_t>> chunks() const;
   void run_chunk(const std::vector<std::size_t>& chunk);
+  [[nodiscard]] std::string settings_of(std::size_t decision, const std::string& system) const;
   void write_logs(std::size_t decision);
   void run_plans(const std::vector<std::size_t>& chunk);
   std::int64_t run_window(std::span<const std::size_t> placements);
@@ -52,7 +53,7 @@ class StageExecutor {
   StageOutputs& outputs_;
   const ExecutorOptions options_;
   DecidedLogs logs_;
-  std::map<std::pair<std::size_t, std::string>, int> logs_written_;  ///< by trace and system
+  std::map<std::string, int> logs_written_;  ///< by name
   std::int64_t max_plan_bytes_ = 0;
 };
 

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <vector>
 
 #include "base/argument_json.hpp"
 #include "base/error.hpp"
@@ -51,8 +53,8 @@ void check_order(const ConfigNode& node, const SystemSpec& system) {
 
 }  // namespace
 
-SystemSpec SystemSpec::load(const std::string& file) {
-  return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
+SystemSpec SystemSpec::load(const std::string& file, const ConfigFolder& configs) {
+  return parse(configs.load("systems", file), std::filesystem::path(file).stem().string());
 }
 
 std::span<const std::string> SystemSpec::roles() {
@@ -76,16 +78,42 @@ std::optional<Stage> SystemSpec::stage_of(const std::string& member) {
   return stage;
 }
 
+namespace {
+
+/// The title and the roles that have no default part. Whether a system needs a layout depends on
+/// its cache.
+const std::vector<std::string>& required_members() {
+  static const std::vector<std::string> kRequired = [] {
+    std::vector<std::string> required{"title"};
+    const SystemSpec none;
+    SystemSpec::for_parts(none, [&]<typename Role>(const PartConfig<Role>&) {
+      if constexpr (!std::is_same_v<Role, Layout>) {
+        if (default_part_of<Role>().empty()) required.emplace_back(Role::kRole);
+      }
+    });
+    return required;
+  }();
+  return kRequired;
+}
+
+}  // namespace
+
 SystemSpec SystemSpec::parse(const ConfigNode& node, std::string name) {
-  std::vector<std::string> members{"title", "source", "differs", kStream};
+  std::vector<std::string> members = ConfigHeader::members();
+  members.insert(members.end(), {"differs", "judged_with", kStream});
   members.insert(members.end(), roles().begin(), roles().end());
   node.allow_only(members);
+  check_complete(node, required_members());
   SystemSpec system;
-  system.name = std::move(name);
-  system.title = node.at("title").text();
-  system.source = node.at("source").text();
-  for (const ConfigNode& difference : node.at("differs").items()) {
-    system.differs.push_back(difference.text());
+  ConfigHeader header = ConfigHeader::parse(node, std::move(name));
+  system.name = std::move(header.name);
+  system.title = std::move(header.title);
+  system.source = std::move(header.source);
+  system.notes = std::move(header.notes);
+  if (node.has("differs")) {
+    for (const ConfigNode& difference : node.at("differs").items()) {
+      system.differs.push_back(difference.text());
+    }
   }
   system.decide = DecideSpec::parse(node);
   system.place = PlaceSpec::parse(node);

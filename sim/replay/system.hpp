@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/config_folder.hpp"
 #include "policies/decide/layer_policy.hpp"
 #include "policies/place/place.hpp"
 #include "sim/time/pipeline/pipeline.hpp"
@@ -15,7 +16,8 @@ namespace kvreplay {
 /// A system: a named composition of parts, from configs/systems/NAME.json. There is no code for a
 /// system beyond its parts.
 struct SystemSpec {
-  [[nodiscard]] static SystemSpec load(const std::string& file);
+  [[nodiscard]] static SystemSpec load(const std::string& file,
+                                       const ConfigFolder& configs = ConfigFolder::standard());
   /// Checks that all members are known and that the parts fit each other.
   [[nodiscard]] static SystemSpec parse(const ConfigNode& node, std::string name);
   /// The members that choose a part, in the order of the three stages.
@@ -25,7 +27,8 @@ struct SystemSpec {
 
   std::string name;
   std::string title;
-  std::string source;                ///< paper, section, public code
+  std::string source;                ///< paper, section, public code; may be empty
+  std::string notes;                 ///< may be empty
   std::vector<std::string> differs;  ///< where the composition departs from the source
   DecideSpec decide;
   PlaceSpec place;

@@ -58,7 +58,7 @@ std::string system_index(const ConfigFolder& configs) {
       "what it does, with which\nparameters, and what differs from its source.\n\n";
   Table table({{"system"}, {"what it is"}, {"source"}});
   for (const std::string& name : configs.names("systems")) {
-    const SystemSpec system = SystemSpec::load(configs.file("systems", name, {}));
+    const SystemSpec system = SystemSpec::load(configs.file("systems", name, {}), configs);
     table.add_row({"[" + name + "](" + name + ".md)", system.title, system.source});
   }
   return text.append(table.markdown()).append(kFooter);

@@ -23,7 +23,7 @@ std::vector<SystemProblem> system_problems(const TraceReader& trace, const Confi
   std::vector<SystemProblem> problems;
   std::vector<std::string> kinds;  // by problem: the reason without a name
   for (const std::string& name : configs.names("systems")) {
-    const SystemSpec system = SystemSpec::load(configs.file("systems", name, {}));
+    const SystemSpec system = SystemSpec::load(configs.file("systems", name, {}), configs);
     try {
       check_decidable(trace, {name, system.decide});
     } catch (const UserError& error) {

@@ -213,19 +213,24 @@ std::span<const std::string> ModelSpec::parameters_by_layer() {
   return kNames;
 }
 
-ModelSpec ModelSpec::load(const std::string& file) {
-  return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
+ModelSpec ModelSpec::load(const std::string& file, const ConfigFolder& configs) {
+  return parse(configs.load("models", file), std::filesystem::path(file).stem().string());
 }
 
 ModelSpec ModelSpec::parse(const ConfigNode& node, std::string name) {
-  static const std::vector<std::string> kOthers{"title", "source", "attention_layers"};
+  static const std::vector<std::string> kRequired{"title"};
+  static const std::vector<std::string> kOthers{"name", "title", "source", "notes",
+                                                "attention_layers"};
+  check_complete(node, kRequired, parameters());
   ModelSpec model;
-  model.name = std::move(name);
+  ConfigHeader header = ConfigHeader::parse(node, std::move(name));
+  model.name = std::move(header.name);
+  model.title = std::move(header.title);
+  model.source = std::move(header.source);
+  model.notes = std::move(header.notes);
   LayerLists lists(node);
   model.arguments = parse_arguments(lists.scalars(), parameters(), kOthers);
   lists.check_lengths(model.arguments);
-  model.title = node.at("title").text();
-  model.source = node.at("source").text();
   const Arguments& given = model.arguments;
   model.layers = given.integer("layers");
   model.hidden_size = given.integer("hidden_size");

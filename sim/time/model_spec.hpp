@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/config_folder.hpp"
 #include "base/parameters.hpp"
 #include "policies/place/place.hpp"
 
@@ -39,12 +40,14 @@ struct ModelSpec {
   [[nodiscard]] static std::span<const Parameter> parameters();
   /// Of the parameters, those that a file may give as a list, one value per layer.
   [[nodiscard]] static std::span<const std::string> parameters_by_layer();
-  [[nodiscard]] static ModelSpec load(const std::string& file);
+  [[nodiscard]] static ModelSpec load(const std::string& file,
+                                      const ConfigFolder& configs = ConfigFolder::standard());
   [[nodiscard]] static ModelSpec parse(const ConfigNode& node, std::string name);
 
   std::string name;
   std::string title;
-  std::string source;
+  std::string source;    ///< may be empty
+  std::string notes;     ///< may be empty
   Arguments arguments;   ///< of a list, the first value
   std::string by_layer;  ///< the lists, as canonical JSON; {} without any
 

@@ -109,17 +109,21 @@ std::string PlatformSpec::resolved() const {
   return object.dump();
 }
 
-PlatformSpec PlatformSpec::load(const std::string& file) {
-  return parse(ConfigNode::load(file), std::filesystem::path(file).stem().string());
+PlatformSpec PlatformSpec::load(const std::string& file, const ConfigFolder& configs) {
+  return parse(configs.load("platforms", file), std::filesystem::path(file).stem().string());
 }
 
 PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
-  static const std::vector<std::string> kOthers{"title", "source", "kernels"};
+  static const std::vector<std::string> kRequired{"title"};
+  static const std::vector<std::string> kOthers{"name", "title", "source", "notes", "kernels"};
+  check_complete(node, kRequired, parameters());
   PlatformSpec platform;
-  platform.name = std::move(name);
+  ConfigHeader header = ConfigHeader::parse(node, std::move(name));
+  platform.name = std::move(header.name);
+  platform.title = std::move(header.title);
+  platform.source = std::move(header.source);
+  platform.notes = std::move(header.notes);
   platform.arguments = parse_arguments(node, parameters(), kOthers);
-  platform.title = node.at("title").text();
-  platform.source = node.at("source").text();
   const Arguments& given = platform.arguments;
   platform.flops_s = given.real("compute_gflop_s") * given.real("compute_share") * 1e9;
   platform.dram_bytes_s =

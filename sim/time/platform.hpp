@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "base/config_folder.hpp"
 #include "base/engine/simulation.hpp"
 #include "base/parameters.hpp"
 
@@ -49,12 +50,14 @@ struct MeasuredKernels {
 /// The SoC: compute rate, DRAM bandwidth and size, power, from configs/platforms/NAME.json.
 struct PlatformSpec {
   [[nodiscard]] static std::span<const Parameter> parameters();
-  [[nodiscard]] static PlatformSpec load(const std::string& file);
+  [[nodiscard]] static PlatformSpec load(const std::string& file,
+                                         const ConfigFolder& configs = ConfigFolder::standard());
   [[nodiscard]] static PlatformSpec parse(const ConfigNode& node, std::string name);
 
   std::string name;
   std::string title;
-  std::string source;
+  std::string source;  ///< may be empty
+  std::string notes;   ///< may be empty
   Arguments arguments;
 
   double flops_s = 0;       ///< peak rate times the share that kernels reach, flop/s

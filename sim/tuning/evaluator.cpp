@@ -14,18 +14,21 @@ Evaluator::Evaluator(const Experiment& experiment, const Cell& cell, StageStore&
 }
 
 std::vector<std::optional<CellResult>> Evaluator::evaluate(
-    std::span<const SystemSpec> systems) const {
+    std::span<const SystemSpec> systems, std::map<std::string, std::string>* refused) const {
   if (systems.empty()) return {};
   try {
     std::vector<CellResult> cells = replay_all(systems);
     return {std::move_iterator(cells.begin()), std::move_iterator(cells.end())};
-  } catch (const UserError&) {
+  } catch (const UserError& error) {
     // One of them is at fault. Halving finds it in few replays.
-    if (systems.size() == 1) return {std::nullopt};
+    if (systems.size() == 1) {
+      if (refused != nullptr) (*refused)[systems.front().name] = error.what();
+      return {std::nullopt};
+    }
   }
   const std::size_t half = systems.size() / 2;
-  std::vector<std::optional<CellResult>> cells = evaluate(systems.first(half));
-  for (std::optional<CellResult>& cell : evaluate(systems.subspan(half))) {
+  std::vector<std::optional<CellResult>> cells = evaluate(systems.first(half), refused);
+  for (std::optional<CellResult>& cell : evaluate(systems.subspan(half), refused)) {
     cells.push_back(std::move(cell));
   }
   return cells;

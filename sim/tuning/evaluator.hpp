@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,9 +19,10 @@ class Evaluator {
   Evaluator(const Experiment& experiment, const Cell& cell, StageStore& store);
 
   /// Results in the order of the systems. None for a system that a stage refuses, which the checks
-  /// of its parts did not find before the replay.
+  /// of its parts did not find before the replay; `refused`, unless null, receives its name and
+  /// what the stage said.
   [[nodiscard]] std::vector<std::optional<CellResult>> evaluate(
-      std::span<const SystemSpec> systems) const;
+      std::span<const SystemSpec> systems, std::map<std::string, std::string>* refused = nullptr) const;
 
  private:
   [[nodiscard]] std::vector<CellResult> replay_all(std::span<const SystemSpec> systems) const;

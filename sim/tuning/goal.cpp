@@ -34,14 +34,51 @@ Objectives Goal::objectives(const CellResult& cell) const {
           metric(cell, "dram_kv_bytes")};
 }
 
+const std::vector<std::string>& Goal::objective_names() {
+  static const std::vector<std::string> kNames{"quality", "latency", "dram"};
+  return kNames;
+}
+
+std::array<bool, kObjectives> Goal::minimised() const {
+  std::array<bool, kObjectives> minimised{};
+  minimised[kQuality] = !min_attention_mass && !max_output_error;
+  minimised[kLatency] = !max_latency_ms;
+  minimised[kDram] = !max_dram_bytes;
+  for (std::size_t i = 0; i < kObjectives; ++i) {
+    minimised[i] |= std::find(also.begin(), also.end(), objective_names()[i]) != also.end();
+  }
+  const bool any = std::any_of(minimised.begin(), minimised.end(), [](bool one) { return one; });
+  if (!any) minimised.fill(true);
+  return minimised;
+}
+
+std::string Goal::minimised_text() const {
+  const std::array<bool, kObjectives> wanted = minimised();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < kObjectives; ++i) {
+    if (wanted[i])
+      names.push_back(i == kQuality ? "lost " + objective_names()[i] : objective_names()[i]);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " and ") + names[i];
+  }
+  return text;
+}
+
 Score Goal::score(const CellResult& cell) const {
-  Score score{objectives(cell)};
+  Score score;
+  const Objectives reached = objectives(cell);
+  const std::array<bool, kObjectives> wanted = minimised();
+  for (std::size_t i = 0; i < kObjectives; ++i) {
+    if (wanted[i]) score.objectives[i] = reached[i];
+  }
   const auto at_most = [&](double value, double limit) {
     score.violation += std::max(0.0, value / limit - 1);
   };
-  if (max_dram_bytes) at_most(score.objectives[2], static_cast<double>(*max_dram_bytes));
-  if (max_latency_ms) at_most(score.objectives[1], *max_latency_ms);
-  if (max_output_error) at_most(metric(cell, "output_error"), *max_output_error);
+  if (max_dram_bytes) at_most(reached[kDram], static_cast<double>(*max_dram_bytes));
+  if (max_latency_ms) at_most(reached[kLatency], *max_latency_ms);
+  at_most(metric(cell, "output_error"), max_output_error.value_or(1));
   if (min_attention_mass) {
     // In terms of the attention lost, like the objective.
     const double lost = 1 - metric(cell, "attention_mass");

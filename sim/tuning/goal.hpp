@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,8 +20,8 @@ inline constexpr std::size_t kQuality = 0;  ///< the loss of quality
 inline constexpr std::size_t kLatency = 1;
 inline constexpr std::size_t kDram = 2;
 
-/// What a search is for: the measure of fidelity whose loss it minimises, in addition to latency
-/// and DRAM, and the limits that it keeps to.
+/// What a search is for: the limits that it keeps to, and what it minimises of the loss of
+/// fidelity, latency and DRAM: those without a limit. Within a limit, less is worth nothing.
 struct Goal {
   /// Columns that measure fidelity.
   [[nodiscard]] static const std::vector<std::string>& qualities();
@@ -30,9 +31,17 @@ struct Goal {
   std::optional<double> max_latency_ms{};
   std::optional<double> min_attention_mass{};
   std::optional<double> max_output_error{};
+  /// Objectives to minimise although they have a limit: of objective_names().
+  std::vector<std::string> also{};
 
+  /// "quality", "latency", "dram": by index.
+  [[nodiscard]] static const std::vector<std::string>& objective_names();
+  /// Whether each objective is minimised. Where all have limits, all are.
+  [[nodiscard]] std::array<bool, kObjectives> minimised() const;
   /// output_error, or 1 - attention_mass; latency_ms; dram_kv_bytes.
   [[nodiscard]] Objectives objectives(const CellResult& cell) const;
+  /// Objectives that are not minimised are 0. Without a limit of output_error, one above 1
+  /// violates: an output of zeros would be nearer.
   [[nodiscard]] Score score(const CellResult& cell) const;
   /// Reference point of hypervolumes: the limits or, where there is no limit, the worst of the
   /// points.
@@ -41,6 +50,8 @@ struct Goal {
   [[nodiscard]] std::string text(const Objectives& objectives) const;
   /// "output error 0.0123" for what is lost, or "attention mass 0.9877".
   [[nodiscard]] std::string quality_text(double lost) const;
+  /// "quality and latency": what is minimised.
+  [[nodiscard]] std::string minimised_text() const;
   /// "dram_kv_bytes at most 310.0 MiB, ..."; "none" without limits.
   [[nodiscard]] std::string limits_text() const;
 };

@@ -261,9 +261,13 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
 KvSwapMeasured KvSwapTuner::measure(const Evaluator& evaluator, const KvSwapSetting& setting,
                                     Measured& all) const {
   const SystemSpec system = system_of(with_setting(base_, setting), name());
-  const std::optional<CellResult> cell = evaluator.evaluate(std::span(&system, 1)).front();
+  std::map<std::string, std::string> refused;
+  const std::optional<CellResult> cell =
+      evaluator.evaluate(std::span(&system, 1), &refused).front();
   if (!cell) {
-    throw UserError({system.name, ""}, "a replay refuses sigma " + std::to_string(setting.sigma),
+    throw UserError({system.name, ""},
+                    "a replay refuses sigma " + std::to_string(setting.sigma) + " (" +
+                        refused.begin()->second + ")",
                     "a system that `kvreplay run` accepts");
   }
   KvSwapMeasured measured;

@@ -25,10 +25,13 @@ struct TuneRequest {
   Goal goal{};
   std::vector<std::string> hold{};     ///< SpaceOptions::held
   std::vector<std::string> exclude{};  ///< SpaceOptions::excluded
-  /// Systems to compare with, by name or file. Empty: the experiment's systems where parts are
-  /// searched, from which the search then starts; otherwise the system as it ships.
+  /// Systems to compare with, by name or file. Empty: the experiment's systems. Where parts are
+  /// searched, the search starts from them.
   std::vector<std::string> against{};
   SearchOptions search{};
+  /// Share of the evaluations that goes to parameters of the systems in the comparison, as many for
+  /// each.
+  double comparison_share = 0.5;
   std::string best_by = "auto";  ///< one of best_rules()
   /// Traces that nothing is tuned on. Without a value: of the two that ship, the dialogue if the
   /// search is tuned on the story.
@@ -50,16 +53,22 @@ class Tuner {
   [[nodiscard]] std::string name() const;
   /// One line per system that the trace does not allow, which is neither a start nor a reference.
   [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
-  /// Upper limit of the compositions that tune() evaluates: its units of progress.
+  /// Upper limit of the compositions that tune() evaluates.
   [[nodiscard]] std::int64_t work() const;
+  /// Units of progress of tune() and validate() together.
+  [[nodiscard]] std::int64_t progress_units() const;
 
-  /// Searches and judges. `store` and `progress`: null = none. Throws UserError where nothing can
-  /// be replayed, or nothing meets the limits.
+  /// Searches and judges. `progress`: null = none. Throws UserError where nothing can be replayed,
+  /// or nothing meets the limits.
   [[nodiscard]] Tuning tune(StageStore& store, Progress* progress) const;
-  /// Replays the front, the best and the references on each validation trace.
-  [[nodiscard]] std::vector<Validation> validate(const Tuning& tuning, StageStore& store) const;
+  /// Replays the front, the best, the references and the best of their variants on each validation
+  /// trace.
+  [[nodiscard]] std::vector<Validation> validate(const Tuning& tuning, StageStore& store,
+                                                 Progress* progress = nullptr) const;
   /// evaluated.csv, front.csv, comparison.csv, validation.TRACE.csv, best.json, answer.txt and
-  /// manifest.json. `command` reproduces the results.
+  /// manifest.json; and replay.json, an experiment that replays best.json as it was judged, with
+  /// judged.model.json, judged.platform.json and judged.device.json. `command` reproduces the
+  /// results.
   [[nodiscard]] std::vector<ResultFile> files(const Tuning& tuning,
                                               const std::vector<Validation>& validations,
                                               const std::string& command, StageStore& store) const;
@@ -67,10 +76,12 @@ class Tuner {
  private:
   [[nodiscard]] bool any_part() const;
   void take_references();
-  [[nodiscard]] const std::string* reference_name(const Composition& composition) const;
+  /// Evaluations for each reference's parameters.
+  [[nodiscard]] std::int64_t tries_per_reference() const;
+  [[nodiscard]] std::vector<ResultFile> replay_files() const;
   void describe(Tuning& tuning) const;
   [[nodiscard]] Validation validate_on(const std::string& trace, const Tuning& tuning,
-                                       StageStore& store) const;
+                                       StageStore& store, Progress* progress) const;
   [[nodiscard]] std::string manifest(const Tuning& tuning,
                                      const std::vector<Validation>& validations,
                                      const std::string& command, StageStore& store) const;

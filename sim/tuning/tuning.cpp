@@ -1,7 +1,9 @@
 #include "sim/tuning/tuning.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "base/error.hpp"
@@ -17,11 +19,84 @@ std::vector<const TunedRow*> feasible_rows(const std::vector<TunedRow>& rows, bo
   return chosen;
 }
 
-std::vector<Objectives> objectives_of(const std::vector<const TunedRow*>& rows) {
+std::vector<Objectives> reached_by(const std::vector<const TunedRow*>& rows) {
   std::vector<Objectives> objectives;
   objectives.reserve(rows.size());
-  for (const TunedRow* row : rows) objectives.push_back(row->score.objectives);
+  for (const TunedRow* row : rows) objectives.push_back(row->reached);
   return objectives;
+}
+
+/// Of equal rows: a system as it ships, then what reaches more.
+bool comes_first(const TunedRow& a, const TunedRow& b) {
+  if (a.reference != b.reference) return a.reference;
+  return a.reached < b.reached;
+}
+
+/// Takes a row off the front where another one on it is equal in what is minimised.
+void drop_duplicates(std::vector<TunedRow>& rows) {
+  std::map<Objectives, TunedRow*> first;
+  for (TunedRow& row : rows) {
+    if (!row.on_front) continue;
+    TunedRow*& kept = first[row.score.objectives];
+    if (kept == nullptr || comes_first(row, *kept)) {
+      if (kept != nullptr) kept->on_front = false;
+      kept = &row;
+    } else {
+      row.on_front = false;
+    }
+  }
+}
+
+double quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+struct ObjectiveRange {
+  double low = 0;
+  double high = 0;  ///< outliers lie above
+};
+
+ObjectiveRange range_of(const std::vector<const TunedRow*>& rows, std::size_t objective) {
+  std::vector<double> values;
+  for (const TunedRow* row : rows) values.push_back(row->score.objectives[objective]);
+  std::sort(values.begin(), values.end());
+  const double first = quantile(values, 0.25);
+  const double third = quantile(values, 0.75);
+  const double fence = third + 1.5 * (third - first);
+  const auto beyond = std::upper_bound(values.begin(), values.end(), fence);
+  return {values.front(), *(beyond - 1)};
+}
+
+const TunedRow* balanced_row(const std::vector<const TunedRow*>& rows) {
+  std::array<ObjectiveRange, kObjectives> ranges;
+  for (std::size_t i = 0; i < kObjectives; ++i) ranges[i] = range_of(rows, i);
+  const TunedRow* best = nullptr;
+  double shortest = std::numeric_limits<double>::infinity();
+  for (const TunedRow* row : rows) {
+    double squares = 0;
+    bool is_outlier = false;
+    for (std::size_t i = 0; i < kObjectives; ++i) {
+      const double value = row->score.objectives[i];
+      is_outlier |= value > ranges[i].high;
+      if (ranges[i].high == ranges[i].low) continue;
+      const double share = (value - ranges[i].low) / (ranges[i].high - ranges[i].low);
+      squares += share * share;
+    }
+    if (is_outlier || squares >= shortest) continue;
+    shortest = squares;
+    best = row;
+  }
+  // Where every row is an outlier in something, the ends of the front are all there is.
+  return best != nullptr ? best : min_row(rows, kQuality);
+}
+
+std::string rule_of(const Goal& goal, const std::string& best_by) {
+  if (best_by != "auto") return best_by;
+  if (goal.min_attention_mass || goal.max_output_error) return "latency";
+  return goal.max_latency_ms ? "quality" : "balance";
 }
 
 }  // namespace
@@ -29,7 +104,7 @@ std::vector<Objectives> objectives_of(const std::vector<const TunedRow*>& rows) 
 const TunedRow* min_row(const std::vector<const TunedRow*>& rows, std::size_t objective) {
   const TunedRow* best = nullptr;
   const auto order = [&](const TunedRow& row) {
-    Objectives objectives = row.score.objectives;
+    Objectives objectives = row.reached;
     std::swap(objectives[0], objectives[objective]);
     return objectives;
   };
@@ -44,88 +119,83 @@ const std::vector<std::string>& best_rules() {
   return kRules;
 }
 
+const TunedRow* best_row(const std::vector<const TunedRow*>& rows, const Goal& goal,
+                         const std::string& best_by) {
+  if (rows.empty()) return nullptr;
+  const std::string rule = rule_of(goal, best_by);
+  if (rule == "balance") return balanced_row(rows);
+  return min_row(rows, rule == "latency" ? kLatency : kQuality);
+}
+
 void judge(Tuning& tuning, const std::string& best_by) {
   std::vector<Score> scores;
   for (const TunedRow& row : tuning.rows) scores.push_back(row.score);
   const std::vector<std::size_t> ranks = front_ranks(scores);
-  std::vector<const TunedRow*> front;
   for (std::size_t i = 0; i < tuning.rows.size(); ++i) {
     tuning.rows[i].on_front = ranks[i] == 0 && scores[i].feasible();
-    if (tuning.rows[i].on_front) front.push_back(&tuning.rows[i]);
   }
+  drop_duplicates(tuning.rows);
+  std::vector<const TunedRow*> front;
+  for (const TunedRow& row : tuning.rows) {
+    if (row.on_front) front.push_back(&row);
+  }
+  const Goal& goal = tuning.goal;
   if (front.empty()) {
     const auto nearest = std::min_element(
         tuning.rows.begin(), tuning.rows.end(),
         [](const TunedRow& a, const TunedRow& b) { return a.score.violation < b.score.violation; });
     throw UserError({"tune", ""},
                     "none of " + std::to_string(tuning.rows.size()) +
-                        " compositions meets the limits (" + tuning.goal.limits_text() +
-                        "); the nearest has " + tuning.goal.text(nearest->score.objectives),
+                        " compositions meets the limits (" + goal.limits_text() +
+                        "); the nearest has " + goal.text(nearest->reached),
                     "wider limits, or more --evaluations");
   }
-  const Goal& goal = tuning.goal;
-  std::string rule = best_by;
-  if (rule == "auto") {
-    rule = goal.min_attention_mass || goal.max_output_error ? "latency"
-           : goal.max_latency_ms                            ? "quality"
-                                                            : "balance";
-  }
-  const TunedRow* best = nullptr;
-  if (rule == "balance") {
-    // The shortest distance to the point with the best of each objective. Each objective is scaled
-    // by its range on the front.
-    Objectives low;
-    Objectives high;
-    low.fill(std::numeric_limits<double>::infinity());
-    high.fill(-std::numeric_limits<double>::infinity());
-    for (const TunedRow* row : front) {
-      for (std::size_t i = 0; i < kObjectives; ++i) {
-        low[i] = std::min(low[i], row->score.objectives[i]);
-        high[i] = std::max(high[i], row->score.objectives[i]);
-      }
-    }
-    double shortest = std::numeric_limits<double>::infinity();
-    for (const TunedRow* row : front) {
-      double squares = 0;
-      for (std::size_t i = 0; i < kObjectives; ++i) {
-        if (high[i] == low[i]) continue;
-        const double share = (row->score.objectives[i] - low[i]) / (high[i] - low[i]);
-        squares += share * share;
-      }
-      if (squares < shortest) {
-        shortest = squares;
-        best = row;
-      }
-    }
-    tuning.best_reason = "balance of quality, latency and memory";
-  } else {
-    best = min_row(front, rule == "latency" ? kLatency : kQuality);
-    tuning.best_reason =
-        rule == "latency" ? "latency within the limits" : "quality within the limits";
-  }
-  tuning.best = static_cast<std::size_t>(best - tuning.rows.data());
+  const std::string rule = rule_of(goal, best_by);
+  tuning.best_reason = rule == "balance"   ? "balance of " + goal.minimised_text()
+                       : rule == "latency" ? "latency within the limits"
+                                           : "quality within the limits";
+  tuning.best = static_cast<std::size_t>(best_row(front, goal, best_by) - tuning.rows.data());
 }
 
-std::vector<Comparison> comparisons(const std::vector<TunedRow>& rows) {
+std::vector<Comparison> comparisons(const std::vector<TunedRow>& rows, const Goal& goal,
+                                    const std::string& best_by) {
   const std::vector<const TunedRow*> found = feasible_rows(rows, false);
   std::vector<Comparison> all;
   for (const TunedRow& row : rows) {
     if (!row.reference) continue;
+    Comparison one{.reference = &row};
+    // Its own front: what none of its variants, nor itself, is better than.
+    std::vector<const TunedRow*> own;
+    for (const TunedRow& other : rows) {
+      if (&other == &row || other.variant_of == row.name) own.push_back(&other);
+    }
+    std::vector<const TunedRow*> front;
+    for (const TunedRow* candidate : own) {
+      const bool beaten = std::any_of(own.begin(), own.end(), [&](const TunedRow* other) {
+        return better(other->score, candidate->score);
+      });
+      if (candidate->score.feasible() && !beaten) front.push_back(candidate);
+    }
+    const TunedRow* best = best_row(front, goal, best_by);
+    if (best != nullptr && best != &row) one.tuned = best;
+    const Objectives& own_best = one.shown().reached;
     std::vector<const TunedRow*> as_faithful;
     std::vector<const TunedRow*> as_fast;
-    for (const TunedRow* one : found) {
-      const Objectives& objectives = one->score.objectives;
-      if (objectives[kQuality] <= row.score.objectives[kQuality]) as_faithful.push_back(one);
-      if (objectives[kLatency] <= row.score.objectives[kLatency]) as_fast.push_back(one);
+    for (const TunedRow* other : found) {
+      if (other->variant_of == row.name) continue;
+      if (other->reached[kQuality] <= own_best[kQuality]) as_faithful.push_back(other);
+      if (other->reached[kLatency] <= own_best[kLatency]) as_fast.push_back(other);
     }
-    all.push_back({&row, min_row(as_faithful, kLatency), min_row(as_fast, kQuality)});
+    one.faster = min_row(as_faithful, kLatency);
+    one.more_faithful = min_row(as_fast, kQuality);
+    all.push_back(one);
   }
   return all;
 }
 
 Volumes volumes(const std::vector<TunedRow>& rows, const Goal& goal) {
-  std::vector<Objectives> references = objectives_of(feasible_rows(rows, true));
-  std::vector<Objectives> found = objectives_of(feasible_rows(rows, false));
+  std::vector<Objectives> references = reached_by(feasible_rows(rows, true));
+  std::vector<Objectives> found = reached_by(feasible_rows(rows, false));
   std::vector<Objectives> together = references;
   together.insert(together.end(), found.begin(), found.end());
   const Objectives reference = goal.reference(together);

@@ -38,9 +38,10 @@ bool is_something_else(const std::string& file, const ConfigFolder& configs) {
 }
 
 /// Applies the --set options that change the device to the device's file.
-DeviceSpec load_device(const std::string& file, const std::vector<std::string>& sets) {
+DeviceSpec load_device(const std::string& file, const std::vector<std::string>& sets,
+                       const ConfigFolder& configs) {
   constexpr std::string_view kDevice = "device.";
-  ConfigNode node = ConfigNode::load(file);
+  ConfigNode node = configs.load("devices", file);
   for (const std::string& set : sets) {
     const std::optional<KeyValue> given = split_key_value(set);
     if (!given || !given->key.starts_with(kDevice)) {
@@ -99,7 +100,7 @@ DeviceWorkload load_device_workload(const WorkloadRequest& request) {
   }
 
   DeviceWorkload workload;
-  workload.model = load_device(device, request.sets);
+  workload.model = load_device(device, request.sets, request.configs);
   if (log) {
     const IoLog requests = read_io_log(request.source);
     Simulation simulation;

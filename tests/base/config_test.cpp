@@ -55,6 +55,71 @@ TEST(ConfigTest, LoadsAFileAndNamesOneThatIsAbsent) {
               HasSubstr(folder.path().string()));
 }
 
+TEST(ConfigTest, AllThatIsMissingIsSaidAtOnce) {
+  const std::vector<std::string> members{"title", "part"};
+  const std::vector<Parameter> parameters{
+      integer_parameter("layers", "", std::nullopt, {1, 9}, "."),
+      integer_parameter("heads", "", 4, {1, 9}, "."),
+      real_parameter("share", "", std::nullopt, {0, 1}, ".")};
+  const auto error = [&](std::string_view text) {
+    return user_error_of([&] { check_complete(parse(text), members, parameters); });
+  };
+  EXPECT_EQ(error("{}"),
+            "f.json: required members 'title', 'part', 'layers' and 'share' are missing; allowed: "
+            "layers integer from 1 to 9, share real from 0 to 1");
+  EXPECT_EQ(error(R"({"title": 1, "part": 1, "layers": 1})"),
+            "f.json: required parameter 'share' is missing; allowed: real from 0 to 1");
+  EXPECT_EQ(error(R"({"part": 1, "layers": 1, "share": 1})"),
+            "f.json: required member 'title' is missing");
+  EXPECT_THAT(error("[]"), HasSubstr("an object"));
+  check_complete(parse(R"({"title": 1, "part": 1, "layers": 1, "share": 1})"), members, parameters);
+}
+
+TEST(ConfigTest, OnABaseWhatIsOwnComesFirst) {
+  const ConfigNode base = ConfigNode::parse(
+      R"({"name": "b", "title": "Base", "notes": "old", "depth": {"value": 4, "source": "s"},
+          "rate": 7, "cache": {"size": 1, "way": 2}, "list": [1, 2]})",
+      "base.json");
+  const ConfigNode own = ConfigNode::parse(
+      R"({"base": "b", "depth": 8, "cache": {"way": 3}, "list": [5]})", "own.json");
+  const ConfigNode merged = own.on_base(base);
+  EXPECT_FALSE(merged.has("base"));
+  EXPECT_FALSE(merged.has("name"));
+  EXPECT_EQ(merged.at("title").text(), "Base (b) with other cache, depth, list");
+  EXPECT_EQ(merged.at("notes").text(), "Of b: old");
+  EXPECT_EQ(std::get<std::int64_t>(merged.at("depth").argument().value), 8);
+  EXPECT_EQ(merged.at("depth").argument().source, "");  // the source was of the base's number
+  EXPECT_EQ(merged.at("list").items().size(), 1U);
+  EXPECT_EQ(std::get<std::int64_t>(merged.at("cache").at("size").argument().value), 1);
+  EXPECT_EQ(std::get<std::int64_t>(merged.at("cache").at("way").argument().value), 3);
+  // Each member knows the file it stands in.
+  EXPECT_EQ(merged.place().file, "own.json");
+  EXPECT_EQ(merged.at("depth").place().file, "own.json");
+  EXPECT_EQ(merged.at("rate").place().file, "base.json");
+  EXPECT_EQ(merged.at("cache").at("size").place().file, "base.json");
+  EXPECT_EQ(merged.at("cache").at("way").place().file, "own.json");
+  const std::vector<Parameter> parameters{integer_parameter("depth", "", std::nullopt, {1, 9}, "."),
+                                          integer_parameter("rate", "", std::nullopt, {1, 5}, ".")};
+  const std::vector<std::string> others{"title", "notes", "cache", "list"};
+  EXPECT_THAT(user_error_of([&] { (void)parse_arguments(merged, parameters, others); }),
+              StartsWith("base.json: /rate: "));
+  EXPECT_THAT(
+      user_error_of([&] { (void)parse_arguments(merged.with("rate", "9"), parameters, others); }),
+      HasSubstr("/rate: "));
+}
+
+TEST(ConfigTest, AHeaderIsTheSameInEveryKindOfFile) {
+  const ConfigHeader header = ConfigHeader::parse(
+      parse(R"({"title": "T", "source": "S", "notes": "N", "rate": 3})"), "file");
+  EXPECT_EQ(header.name, "file");
+  EXPECT_EQ(header.title, "T");
+  EXPECT_EQ(header.source, "S");
+  EXPECT_EQ(header.notes, "N");
+  EXPECT_EQ(ConfigHeader::parse(parse(R"({"title": "T", "name": "own"})"), "file").name, "own");
+  EXPECT_THAT(user_error_of([] { (void)ConfigHeader::parse(parse("{}"), "file"); }),
+              HasSubstr("'title' is missing"));
+}
+
 TEST(ConfigTest, WrongKindsAreRefusedWithTheirPath) {
   const ConfigNode node = parse(R"({"a": {"n": 3}, "list": [1]})");
   const auto error = [](const auto& work) { return user_error_of(work); };

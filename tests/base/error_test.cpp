@@ -44,6 +44,19 @@ TEST(ErrorTest, NearestNameIsTheSmallestEdit) {
   EXPECT_EQ(nearest_name("page_kib", sizes), "page_bytes");
 }
 
+TEST(ErrorTest, NearestNameIsByMeaningToo) {
+  const std::vector<std::string> names{"token_budget",    "budget_tokens", "buffer",
+                                       "capacity_groups", "dram_kv_bytes", "stream.sink_tokens",
+                                       "latency_ms"};
+  EXPECT_EQ(nearest_name("budget", names), "budget_tokens");
+  EXPECT_EQ(nearest_name("sink_tokens", names), "stream.sink_tokens");
+  EXPECT_EQ(nearest_name("memory", names), "dram_kv_bytes");
+  EXPECT_EQ(nearest_name("memory_bytes", names), "dram_kv_bytes");
+  EXPECT_EQ(nearest_name("latency", names), "latency_ms");
+  // A slip of the finger stays one.
+  EXPECT_EQ(nearest_name("bufer", names), "buffer");
+}
+
 TEST(ErrorTest, UnknownNameOffersTheNearest) {
   const std::string near = unknown_name({"f", "/p"}, "cache", "lruu", kNames).what();
   EXPECT_EQ(near,

@@ -114,5 +114,17 @@ TEST(RegistryTest, TwoPartsOfOneNameAreABug) {
   EXPECT_THROW(Registry<Shape>::instance().add({"dot", "", "", {}, {}}), std::logic_error);
 }
 
+TEST(RegistryTest, APartRegisteredTwiceIsToldWithBothPlaces) {
+  ASSERT_TRUE(twice_registered_parts().empty());
+  const Registered<Colour> again{{"red", "Warm, too.", "ours", {}, {}}};
+  ASSERT_EQ(twice_registered_parts().size(), 1U);
+  const std::string line = twice_registered_parts().front();
+  twice_registered_parts().clear();
+  EXPECT_THAT(line, HasSubstr("two parts of role test colour are named red"));
+  EXPECT_THAT(line, testing::ContainsRegex("registry_test.cpp:[0-9]+ and .*registry_test.cpp:"));
+  // The first one stays.
+  EXPECT_EQ(part_catalogue().at({"test colour", "red"}).help, "Warm.");
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -116,7 +116,8 @@ class Docs(ProgramTest):
         if program.startswith("tools/"):
             self.assertTrue((SOURCE / program).is_file(), f"no {program}")
             return
-        *group, names = words[1:3] if words[1] in ("device", "cache", "platform") else words[1:2]
+        *group, names = words[1:3] if words[1] in ("device", "cache", "platform",
+                                                                 "model") else words[1:2]
         options = [word.partition("=")[0] for word in words if word.startswith("--")]
         for name in names.split("|"):
             help_ = self.help(*group, name)

@@ -210,6 +210,9 @@ class FetchModel(ProgramTest):
         result = self.kvreplay("fetch-model", "no-such-model", "--to", self.folder / "none")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn(f"allowed: {', '.join(sorted(LIST))}", result.stderr)
+        # The script's own words are the error, in one line.
+        self.assertRegex(result.stderr.splitlines()[-1],
+                         r"^kvreplay: tools/scripts/fetch_model.py: (?!fetch_model)")
 
 
 class TheList(ProgramTest):

@@ -19,7 +19,8 @@ EXPERIMENT = {
     "set": {"system.stream.dense_layers": 0, "system.selection.budget_tokens": 48,
             "system.kvswap.cache.capacity_groups": 24, "model.weight_bits": 4},
 }
-RESULTS = {"evaluated.csv", "front.csv", "comparison.csv", "best.json", "answer.txt",
+RESULTS = {"evaluated.csv", "front.csv", "comparison.csv", "best.json", "replay.json",
+           "judged.model.json", "judged.platform.json", "judged.device.json", "answer.txt",
            "manifest.json", "figure.png", "figure.pdf"}
 
 
@@ -62,34 +63,45 @@ class Tune(ProgramTest):
         self.assertEqual(len(rows), 24 + 4)
         self.assertEqual([row["system"] for row in rows if row["reference"] == "1"],
                          EXPERIMENT["system"])
-        self.check_front(rows)
+        self.check_front(rows, ("output_error", "latency_ms"))
         for row in rows:
             fits = float(row["dram_kv_bytes"]) <= 3 << 20
             self.assertEqual(row["feasible"], "1" if fits else "0")
         self.assertIn("On other, which nothing was tuned on", answer)
+        # As many tries for each system in the comparison.
+        self.assertEqual({row["variant_of"] for row in rows}, {"", *EXPERIMENT["system"]})
+        self.assertIn("Minimised: lost quality and latency.", answer)
+        self.assertIn("No system, as it ships or tuned, is better than", answer)
         best, = (line for line in answer.splitlines() if line.startswith("Best by"))
         for measure in ("output error", "attention mass"):
             self.assertEqual(best.count(measure), 1, best)
         self.assertTrue(first["figure.png"].startswith(b"\x89PNG"))
 
-    def check_front(self, rows):
-        """Computed by the definition from the numbers in the file."""
-        keys = ("output_error", "latency_ms", "dram_kv_bytes")
+    def check_front(self, rows, keys):
+        """Computed by the definition from the numbers in the file. `keys`: what is minimised."""
         points = [tuple(float(row[key]) for key in keys) for row in rows]
+        reached = [(row["reference"] != "1", float(row["output_error"]), float(row["latency_ms"]),
+                    float(row["dram_kv_bytes"])) for row in rows]
         fits = [row["feasible"] == "1" for row in rows]
         for i, row in enumerate(rows):
             beaten = any(fits[j] and all(b <= a for a, b in zip(points[i], other)) and
                          other != points[i] for j, other in enumerate(points))
-            self.assertEqual(row["front"] == "1", fits[i] and not beaten, row["system"])
+            # Of equals the one that reaches more, and of those the first.
+            equal = any(fits[j] and other == points[i] and (reached[j], j) < (reached[i], i)
+                        for j, other in enumerate(points))
+            self.assertEqual(row["front"] == "1", fits[i] and not beaten and not equal,
+                             row["system"])
 
     def test_the_best_is_a_system(self):
-        self.tune("quest", "--system", "quest", "--best-by", "latency", "--hold", "cache",
+        self.tune("quest", "--system", "quest", "--against", "quest", "--best-by", "latency",
+                  "--hold", "cache",
                   "--device", "emmc51", "--set", "model.weight_bits=8")
         config = json.loads((self.folder / "quest/manifest.json").read_text())["config"]
         self.assertEqual(list(config["device"]), ["emmc51"])
         self.assertEqual(config["model"]["smollm2-135m"]["weight_bits"], 8)
         rows = self.rows("quest")
-        self.assertEqual({row["grouping"] for row in rows}, {"page"})
+        self.assertEqual({row["grouping"] for row in rows
+                          if row["reference"] == "0" and row["variant_of"] == ""}, {"page"})
         front = self.rows("quest", "front.csv")
         self.assertEqual([row for row in rows if row["front"] == "1"], front)
         best = min(front, key=lambda row: (float(row["latency_ms"]), float(row["output_error"])))
@@ -104,8 +116,33 @@ class Tune(ProgramTest):
         for key in ("latency_ms", "output_error", "dram_kv_bytes"):
             self.assertEqual(replayed[key], best[key])
 
+    def test_what_was_found_replays_to_the_same_numbers(self):
+        self.tune("found", "--system", "any", "--max-dram", "3MiB", "--no-validation")
+        name = json.loads((self.folder / "found/manifest.json").read_text())["tune"]["best"]
+        best, = (row for row in self.rows("found") if row["system"] == name)
+        self.succeed("run", "found/replay.json", "--out", "found-run")
+        replayed, = self.rows("found-run", "results.csv")
+        for key in replayed.keys() - {"system"}:
+            self.assertEqual(replayed[key], best[key], key)
+        # An experiment that would replace what was found says so, and names both.
+        found = json.loads((self.folder / "found/best.json").read_text())
+        found["selection"] = {"part": "top_groups", "budget_tokens": 17}
+        (self.folder / "changed.json").write_text(json.dumps(found))
+        self.refuses(["run", "experiment.json", "--set", "system=./changed.json"],
+                     ["experiment.json: /set/system.selection.budget_tokens", "= 48",
+                      "would replace 17 of", "changed.json"])
+
+    def test_a_limit_is_an_objective_where_asked(self):
+        answer = self.tune("small", "--system", "quest", "--max-dram", "3MiB", "--also-minimise",
+                           "dram", "--no-validation")
+        self.assertIn("Minimised: lost quality, latency and dram.", answer)
+        self.check_front(self.rows("small"), ("output_error", "latency_ms", "dram_kv_bytes"))
+        self.refuses(["tune", "experiment.json", "--system", "quest", "--also-minimise", "dramm"],
+                     ["--also-minimise", "did you mean 'dram'"])
+
     def test_limits_that_nothing_meets(self):
         self.refuses(["tune", "experiment.json", "--no-cache", "--system", "quest",
+                      "--against", "quest",
                       "--evaluations", 4, "--max-dram", "1kB", "--out", "none"],
                      ["none of 5 compositions", "dram_kv_bytes at most"])
 

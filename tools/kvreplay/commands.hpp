@@ -21,6 +21,7 @@ void add_record(CLI::App& program);
 void add_evaluate(CLI::App& program);
 void add_live(CLI::App& program);
 void add_platform(CLI::App& program);
+void add_model(CLI::App& program);
 void add_validate(CLI::App& program);
 void add_verify(CLI::App& program);
 void add_cut(CLI::App& program);
@@ -34,6 +35,7 @@ void add_statistics(CLI::App& program);
 void add_export_accesses(CLI::App& program);
 void add_reproduce(CLI::App& program);
 void add_compare(CLI::App& program);
+void add_plot(CLI::App& program);
 void add_report(CLI::App& program);
 void add_device(CLI::App& program);
 

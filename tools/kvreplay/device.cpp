@@ -24,11 +24,13 @@ ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets) {
 
 void add_device(CLI::App& program) {
   CLI::App* device = program.add_subcommand(
-      "device", "Describe a device model, measure a real device, fit and compare the two");
+      "device", "Describe a device model, make one from a data sheet, measure a real device, fit and compare");
   device->require_subcommand(1);
   device->footer(
       "Examples:\n"
       "  kvreplay device describe ufs40 --plot ufs40.png\n"
+      "  kvreplay device new --from-spec read=4300MB/s,random_read=500kIOPS --base ufs40 --out "
+      "ufs41.json\n"
       "  kvreplay device compare ufs40\n"
       "  kvreplay device probe /data/test.bin --create 2G --out probe.json\n"
       "  kvreplay device calibrate probe.json --out configs/devices/mine.json\n"
@@ -38,6 +40,7 @@ void add_device(CLI::App& program) {
   add_device_compare(*device);
   add_device_probe(*device);
   add_device_calibrate(*device);
+  add_device_new(*device);
   add_device_replay(*device);
 }
 

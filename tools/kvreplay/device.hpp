@@ -16,6 +16,7 @@ namespace kvreplay {
 void add_device_describe(CLI::App& device);
 void add_device_probe(CLI::App& device);
 void add_device_calibrate(CLI::App& device);
+void add_device_new(CLI::App& device);
 void add_device_compare(CLI::App& device);
 void add_device_replay(CLI::App& device);  ///< schedule, time, replay
 

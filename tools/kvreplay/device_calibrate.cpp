@@ -30,7 +30,7 @@ void run_calibrate(const CalibrateCommand& options) {
   const std::string base_file = options.configs.file("devices", options.base, {});
   check_not_input(options.out, options.measurement);
   check_not_input(options.out, base_file);
-  const ConfigNode base = ConfigNode::load(base_file);
+  const ConfigNode base = options.configs.load("devices", base_file);
   MeasuredPoints measured = load_measured_points(options.measurement);
   if (!options.blank.empty()) {
     check_not_input(options.out, options.blank);

@@ -27,7 +27,7 @@ void compare_all(const CompareOptions& options) {
   Progress progress("Comparing", static_cast<std::int64_t>(tables.size()));
   for (const MeasuredTable& table : tables) {
     const ConfigNode preset = with_sets(
-        ConfigNode::load(options.configs.file("devices", table.preset, {})), options.sets);
+        options.configs.find("devices", table.preset, {}), options.sets);
     all.push_back({table, compare(preset, table, threads)});
     progress.advance();
   }

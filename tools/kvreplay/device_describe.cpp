@@ -21,7 +21,7 @@ struct DescribeOptions {
 
 void describe(const DescribeOptions& options) {
   const DeviceSpec spec = DeviceSpec::parse(with_sets(
-      ConfigNode::load(options.configs.file("devices", options.device, {})), options.sets));
+      options.configs.find("devices", options.device, {}), options.sets));
   const std::vector<Measurement> cells = measure_grid(spec, options.grid, processor_count());
   if (options.csv) {
     std::cout << grid_csv(spec.name, options.grid, cells);

@@ -52,7 +52,7 @@ void export_log(const ExportOptions& options) {
   KvShape shape{std::ssize(log.layers), log.query_heads, log.kv_heads, log.head_dim};
   if (!options.model.empty()) {
     const std::string file = options.configs.file("models", options.model, {});
-    shape = kind_for(ModelSpec::load(file), log.layers[layer].sliding_window);
+    shape = kind_for(ModelSpec::load(file, options.configs), log.layers[layer].sliding_window);
   }
   export_accesses(log, layer, shape, options.out);
   std::cerr << "kvreplay: wrote " << options.out << '\n';

@@ -33,7 +33,7 @@ void print_rows(const Rows& rows) {
 void list_configs(const ConfigFolder& configs, const std::string& kind) {
   Rows rows;
   for (const std::string& name : configs.names(kind)) {
-    const ConfigNode node = ConfigNode::load(configs.file(kind, name, {}));
+    const ConfigNode node = configs.find(kind, name, {});
     rows.emplace_back(name, node.has("title") ? node.at("title").text() : "");
   }
   print_rows(rows);

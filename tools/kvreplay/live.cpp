@@ -59,7 +59,7 @@ struct LiveCommand {
 /// The system with --set and --budget.
 SystemSpec load_system(const LiveCommand& command) {
   ConfigNode node =
-      ConfigNode::load(command.configs.file("systems", command.system, {"--system", ""}));
+      command.configs.find("systems", command.system, {"--system", ""});
   const std::string name = std::filesystem::path(node.place().file).stem().string();
   if (command.budget) {
     node = node.with("selection.budget_tokens", std::to_string(*command.budget));

@@ -13,6 +13,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "tools/kvreplay/helper_messages.hpp"
 
 extern char** environ;
 
@@ -44,7 +45,7 @@ std::string find_model(const std::string& name_or_file) {
 }
 
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments) {
-  const std::string folder = source_folder() + "/tools/scripts/";
+  const std::string folder = data_folder() + "/tools/scripts/";
   std::vector<std::string> words = {folder + "python-env", folder + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
@@ -56,11 +57,14 @@ std::string run_script(const std::string& script, const std::vector<std::string>
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  HelperMessages messages;
+  posix_spawn_file_actions_adddup2(&actions, messages.descriptor(), STDERR_FILENO);
   pid_t child = 0;
   const int error =
       posix_spawn(&child, words.front().c_str(), &actions, nullptr, pointers.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
+  messages.started();
 
   std::string output;
   char buffer[1 << 16];
@@ -75,9 +79,9 @@ std::string run_script(const std::string& script, const std::vector<std::string>
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({"tools/scripts/" + script, ""}, "it failed", "see its message above");
-  }
+  const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+  const std::string last = messages.finish(failed);
+  if (failed) throw helper_error("tools/scripts/" + script, last, status);
   return output;
 }
 

@@ -2,6 +2,7 @@
 // beforehand, and can take a share of the cells.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -27,6 +28,7 @@
 #include "sim/replay/marks.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
+#include "sim/replay/seed_means.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -124,6 +126,15 @@ ResultFolder result_folder(const RunOptions& options, const Experiment& experime
                              : ResultFolder::at(options.out);
 }
 
+/// Of several seeds, what results are is a mean with an interval.
+void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
+  if (has_several_seeds(result.cells)) folder.write({"seeds.csv", seeds_csv(result.cells)});
+}
+void show_seeds(const RunOptions& options, const ReplayResult& result) {
+  if (options.format != "table" || !has_several_seeds(result.cells)) return;
+  std::cout << '\n' << seeds_table(result.cells) << std::flush;
+}
+
 class Stopwatch {
  public:
   /// " (1.5 s, peak memory 310 MB)"
@@ -155,9 +166,11 @@ void run_experiment(const RunOptions& options) {
   ask_for_timeline(options, replay_options);
   const ReplayResult result = replay(experiment, replay_options);
   write_results(folder.temporary_path(), experiment, result);
+  write_seeds(folder, result);
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  show_seeds(options, result);
   warn_of_settings(experiment);
   warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
@@ -205,23 +218,36 @@ void show_plan(const Replay& replay, const Experiment& experiment, const RunOpti
   std::cerr << text.str();
 }
 
-/// One line per finished cell: what distinguishes it, and its results.
-std::string cell_line(const CellResult& cell, std::size_t number, std::size_t of) {
-  std::ostringstream text;
-  text << "cell " << number + 1 << " of " << of << ": " << cell.trace << ' ' << cell.model << ' '
-       << cell.platform << ' ' << cell.device << ' ' << cell.system;
-  if (cell.batch != 1) text << " batch=" << cell.batch;
+/// Whether the cells of an experiment are of several such things, by name.
+template <typename Spec>
+bool are_several(const std::vector<Spec>& specs) {
+  return std::any_of(specs.begin(), specs.end(),
+                     [&](const Spec& spec) { return spec.name != specs.front().name; });
+}
+
+/// One short line per finished cell: what distinguishes it from the others, and its results.
+std::string cell_line(const CellResult& cell, std::size_t number, const Experiment& experiment) {
+  std::vector<std::string> words;
+  if (experiment.traces.size() > 1) words.push_back(cell.trace);
+  if (are_several(experiment.models)) words.push_back(cell.model);
+  if (are_several(experiment.platforms)) words.push_back(cell.platform);
+  if (are_several(experiment.devices)) words.push_back(cell.device);
+  if (are_several(experiment.systems) || words.empty()) words.push_back(cell.system);
+  const bool has_batches =
+      std::any_of(experiment.cells.begin(), experiment.cells.end(),
+                  [&](const Cell& other) { return other.batch != experiment.cells.front().batch; });
+  if (has_batches) words.push_back("batch=" + std::to_string(cell.batch));
   for (const auto& [name, value] : cell.settings) {
-    if (value) text << ' ' << name << '=' << to_text(*value);
+    if (value) words.push_back(name.substr(name.rfind('.') + 1) + "=" + to_text(*value));
   }
   double latency_ns = 0;
   for (const StepTiming& step : cell.timing.steps) {
     latency_ns += static_cast<double>(step.latency_ns);
   }
-  text << std::fixed << std::setprecision(1) << ": "
-       << latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()) << " ms per step"
-       << std::setprecision(3) << ", attention mass " << cell.quality.attention_mass;
-  return text.str();
+  return std::to_string(number + 1) + "/" + std::to_string(experiment.cells.size()) + " " +
+         join(words, " ") + ": " +
+         fixed_text(latency_ns / 1e6 / static_cast<double>(cell.timing.steps.size()), 1) +
+         " ms, mass " + fixed_text(cell.quality.attention_mass, 3);
 }
 
 void run_sweep(const RunOptions& options) {
@@ -239,7 +265,7 @@ void run_sweep(const RunOptions& options) {
   if (store) replay_options.store = *store;
   ask_for_timeline(options, replay_options);
   replay_options.cell_line = [&](const CellResult& cell, std::size_t number) {
-    return cell_line(cell, number, experiment.cells.size());
+    return cell_line(cell, number, experiment);
   };
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   Replay replay(experiment, replay_options);
@@ -256,10 +282,12 @@ void run_sweep(const RunOptions& options) {
   }
   ResultFolder folder = result_folder(options, experiment);
   write_results(folder.temporary_path(), experiment, result);
+  write_seeds(folder, result);
   if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  show_seeds(options, result);
   warn_of_settings(experiment);
   warn_of_marks(result);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';

@@ -125,10 +125,10 @@ void tune_search(const TuneOptions& options) {
   if (!options.out.empty()) ResultFolder::check_free(options.out);
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   for (const std::string& line : tuner.left_out()) std::cerr << "kvreplay: " << line << '\n';
-  std::optional<Progress> progress(std::in_place, "tune", tuner.work());
+  std::optional<Progress> progress(std::in_place, "tune", tuner.progress_units());
   const Tuning tuning = tuner.tune(kept, &*progress);
+  const std::vector<Validation> validations = tuner.validate(tuning, kept, &*progress);
   progress.reset();
-  const std::vector<Validation> validations = tuner.validate(tuning, kept);
   interrupt.reset();  // the folder of results has a cleanup of its own
 
   ResultFolder folder = tuning_folder(options, tuner.name());
@@ -143,7 +143,8 @@ void tune_search(const TuneOptions& options) {
     std::cerr << "kvreplay: warning: nothing was kept: " << kept.problem() << '\n';
   }
   std::cout << answer_text(tuning, validations) << std::flush;
-  std::cerr << "kvreplay: results in " << name << '\n';
+  std::cerr << "kvreplay: results in " << name << "; to replay the best: kvreplay run "
+            << shell_word(name + "/replay.json") << '\n';
 }
 
 /// A store of stages: the user's, or a temporary one.
@@ -324,13 +325,29 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option(
-          "--against", options.search.against,
-          "Systems to compare with (default: with any, the experiment's systems, from which "
-          "the search starts; else the system as it ships)")
+      .add_option("--against", options.search.against,
+                  "Systems to compare with (default: the experiment's systems); with any, the "
+                  "search starts "
+                  "from them")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME,...")
+      ->group(group);
+  command
+      .add_option(
+          "--comparison-share", options.search.comparison_share,
+          "Share of the evaluations for parameters of the systems in the comparison, as many "
+          "for each; 0: only as they ship")
+      ->check(in_range(0.0, 1.0))
+      ->type_name("SHARE")
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--also-minimise", options.search.goal.also,
+                  "Minimise although it has a limit; otherwise less than a limit is worth nothing")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("quality|latency|dram,...")
       ->group(group);
   takes_traces(
       command.add_option("--validate", options.validate,
@@ -444,7 +461,8 @@ void add_tune(CLI::App& program) {
       "Examples:\n"
       "  kvreplay tune --system any --max-dram 16MiB\n"
       "  kvreplay tune first --system kvswap --device emmc51 --max-dram 64MiB --evaluations 100\n"
-      "  kvreplay run first --set system=./results/tune-any/best.json\n"
+      "  kvreplay run results/tune-any/replay.json\n"
+      "  kvreplay run first --set system=./results/tune-any/best.json --set device=emmc51\n"
       "  kvreplay tune --system kvswap --budget-mib 310 --max-context 16K --max-batch 8 --out "
       "kvswap\n"
       "  kvreplay tune --look-up kvswap/solutions.json --batch 3 --context 12K > mine.json\n"

@@ -73,7 +73,7 @@ class DualHead final : public Layout {
     stream.pools.clear();
     stream.pool_bytes =
         2 * static_cast<std::uint64_t>(static_cast<double>(max) * (1 + headroom_share_));
-    for (const GroupPair& pair : chain_of_pairs(window_[static_cast<std::size_t>(s)], groups)) {
+    for (const GroupPair& pair : chains_.of(window_[static_cast<std::size_t>(s)], groups)) {
       add_pool(stream, 0);
       const std::size_t pool = stream.pools.size() - 1;
       put_at(s, pair.left, {pool, 0}, stored, traffic);
@@ -234,6 +234,7 @@ class DualHead final : public Layout {
   double headroom_share_;
   WriteBuffers buffers_;
   std::vector<WindowSelections> window_;  // by stream
+  PairChains chains_;
   Space space_;
   std::vector<Stream> streams_;
 };

@@ -105,7 +105,7 @@ class Grouped final : public Layout {
       clear(stream, group);
     }
     for (const GroupPair& pair :
-         chain_of_pairs(window_[static_cast<std::size_t>(stream)], groups)) {
+         chains_.of(window_[static_cast<std::size_t>(stream)], groups)) {
       write(stream, pair.left, stored, traffic.writes);
       if (pair.right != kNoGroup) write(stream, pair.right, stored, traffic.writes);
     }
@@ -192,6 +192,7 @@ class Grouped final : public Layout {
   double growth_share_;
   WriteBuffers buffers_;
   std::vector<WindowSelections> window_;  // by stream
+  PairChains chains_;
   Space space_;
   std::vector<std::vector<Placed>> placed_;  // by stream and group
 };

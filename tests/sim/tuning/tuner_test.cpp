@@ -2,11 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "sim/replay/folder_store.hpp"
+#include "sim/replay/results.hpp"
+#include "sim/tuning/tuning_report.hpp"
 #include "tests/support/synthetic_trace.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
@@ -86,13 +91,123 @@ TEST_F(TunerTest, TunesOneSystemAgainstOthers) {
   const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
   EXPECT_THAT(names_of(tuning.rows, true), ElementsAre("in_memory", "quest"));
   for (const TunedRow& row : tuning.rows) {
-    if (row.reference) continue;
+    if (row.reference || row.variant_of == "in_memory") continue;
     const json found = json::parse(row.composition);
     EXPECT_EQ(found["scoring"]["part"], "min_max") << row.composition;
   }
   // The trace must allow the system that is tuned.
   EXPECT_THAT(user_error_of([&] { static_cast<void>(Tuner(request("kvswap"))); }),
               HasSubstr("joint_lowrank"));
+}
+
+TEST_F(TunerTest, TunesTheSystemsInTheComparison) {
+  TuneRequest wanted = request("any");
+  wanted.search.evaluations = 8;
+  wanted.comparison_share = 0.75;  // six evaluations for two systems
+  const Tuning tuning = Tuner(wanted).tune(StageStore::none(), nullptr);
+  std::map<std::string, std::vector<std::string>> variants;
+  for (const TunedRow& row : tuning.rows) {
+    if (row.variant_of.empty()) continue;
+    variants[row.variant_of].push_back(row.name);
+    // Other parameters, the same parts.
+    const json own = json::parse(row.composition);
+    EXPECT_EQ(own["scoring"]["part"], row.variant_of == "quest" ? "min_max" : "all");
+  }
+  EXPECT_THAT(variants["quest"], ElementsAre("quest-tuned-1", "quest-tuned-2", "quest-tuned-3"));
+  EXPECT_THAT(names_of(tuning.rows, false), testing::SizeIs(8));
+  wanted.comparison_share = 0;
+  for (const TunedRow& row : Tuner(wanted).tune(StageStore::none(), nullptr).rows) {
+    EXPECT_EQ(row.variant_of, "");
+  }
+}
+
+TEST_F(TunerTest, WhatHasALimitIsNotMinimised) {
+  TuneRequest wanted = request("any");
+  wanted.goal.max_dram_bytes = std::int64_t{1} << 40;
+  const Tuning tuning = Tuner(wanted).tune(StageStore::none(), nullptr);
+  for (const TunedRow& row : tuning.rows) {
+    EXPECT_EQ(row.score.objectives[kDram], 0);
+    EXPECT_GT(row.reached[kDram], 0);
+    // Nothing is better than the best.
+    EXPECT_FALSE(better(row.score, tuning.rows[tuning.best].score)) << row.name;
+  }
+}
+
+TEST_F(TunerTest, WhatIsFoundReplaysToTheSameNumbers) {
+  TuneRequest wanted = request("any");
+  wanted.experiment.sets = {"model.weight_bits=4", "device.link_mb_s=900", "seed=3"};
+  const Tuner tuner(wanted);
+  const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
+  std::filesystem::create_directory(folder_.file("out"));
+  for (const ResultFile& file : tuner.files(tuning, {}, "the command", StageStore::none())) {
+    std::ofstream(folder_.file("out/" + file.name)) << file.text;
+  }
+  const std::vector<CellResult> cells =
+      replay(Experiment::load(folder_.file("out/replay.json"), {}, ConfigFolder::standard())).cells;
+  ASSERT_EQ(cells.size(), 1U);
+  const CellResult& best = tuning.rows[tuning.best].cell;
+  for (const Column<CellResult>& column : result_columns()) {
+    if (column.name == "system") continue;
+    const CellValue replayed = column.value(cells.front());
+    const CellValue judged = column.value(best);
+    // A rate of nothing is no number.
+    const auto is_none = [](const CellValue& value) {
+      const auto* real = std::get_if<double>(&value);
+      return real != nullptr && std::isnan(*real);
+    };
+    if (is_none(replayed) && is_none(judged)) continue;
+    EXPECT_EQ(replayed, judged) << column.name;
+  }
+  // What it was judged with stands in its file.
+  const json judged = json::parse(std::ifstream(folder_.file("out/best.json")))["judged_with"];
+  EXPECT_EQ(judged["device"], "ufs40");
+  EXPECT_EQ(judged["seed"], 3);
+  EXPECT_EQ(judged["output_error"], metric(best, "output_error"));
+}
+
+TEST_F(TunerTest, AnExperimentDoesNotReplaceWhatWasFoundInPassing) {
+  TuneRequest wanted = request("quest");
+  wanted.against = {"quest"};
+  const Tuner tuner(wanted);
+  const Tuning tuning = tuner.tune(StageStore::none(), nullptr);
+  std::string text;
+  for (const ResultFile& file : tuner.files(tuning, {}, "the command", StageStore::none())) {
+    if (file.name == "best.json") text = file.text;
+  }
+  json best = json::parse(text);
+  best["selection"]["budget_tokens"] = 48;
+  std::ofstream(folder_.file("best.json")) << best;
+  const std::string file = folder_.file("best.json");
+  const auto load = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> sets{"system=" + file};
+    sets.insert(sets.end(), more.begin(), more.end());
+    return Experiment::load(folder_.file("test.json"), sets, ConfigFolder::standard());
+  };
+  EXPECT_THAT(
+      user_error_of([&] { static_cast<void>(load({})); }),
+      testing::AllOf(HasSubstr("test.json: /set/system.selection.budget_tokens"),
+                     HasSubstr("= 32 would replace 48 of " + file), HasSubstr("replay.json"),
+                     HasSubstr("--set system.selection.budget_tokens=48")));
+  // The command line may, and says so itself.
+  const Experiment kept = load({"system.selection.budget_tokens=48"});
+  EXPECT_EQ(kept.systems.front().decide.selection.arguments().integer("budget_tokens"), 48);
+  const Experiment other = load({"system.selection.budget_tokens=16"});
+  EXPECT_EQ(other.systems.front().decide.selection.arguments().integer("budget_tokens"), 16);
+}
+
+TEST_F(TunerTest, SaysWhyACompositionIsRefused) {
+  TuneRequest wanted = request("quest");
+  wanted.validate = {folder_.file("b.kvtrace.h5")};
+  const Tuner tuner(wanted);
+  Tuning tuning = tuner.tune(StageStore::none(), nullptr);
+  tuning.refused = {{"tuned-1", "b: tuned-1 needs x"}, {"tuned-2", "b: tuned-2 needs x"}};
+  std::vector<Validation> validations = tuner.validate(tuning, StageStore::none());
+  validations.front().refused[tuning.rows[tuning.best].name] = "b: a reason";
+  std::erase_if(validations.front().rows,
+                [&](const TunedRow& row) { return row.name == tuning.rows[tuning.best].name; });
+  const std::string answer = answer_text(tuning, validations);
+  EXPECT_THAT(answer, HasSubstr("tuned-1 and 1 more cannot be replayed: b: it needs x"));
+  EXPECT_THAT(answer, HasSubstr("cannot be replayed there: b: a reason"));
 }
 
 TEST_F(TunerTest, SaysTheSameAgainAndFromAStore) {
@@ -114,17 +229,24 @@ TEST_F(TunerTest, ValidatesOnOtherTraces) {
   const std::vector<Validation> validations = tuner.validate(tuning, StageStore::none());
   ASSERT_EQ(validations.size(), 1U);
   EXPECT_EQ(validations.front().trace, "b");
-  EXPECT_EQ(validations.front().problem, "");
-  std::size_t wanted_rows = 0;
-  for (const TunedRow& row : tuning.rows) wanted_rows += row.on_front || row.reference ? 1 : 0;
-  EXPECT_EQ(validations.front().rows.size(), wanted_rows);
+  EXPECT_TRUE(validations.front().refused.empty());
+  std::set<std::string> wanted_rows;
+  for (const TunedRow& row : tuning.rows) {
+    if (row.on_front || row.reference) wanted_rows.insert(row.name);
+  }
+  for (const Comparison& one : comparisons(tuning.rows, tuning.goal)) {
+    wanted_rows.insert(one.shown().name);
+  }
+  EXPECT_EQ(validations.front().rows.size(), wanted_rows.size());
   for (const TunedRow& row : validations.front().rows) EXPECT_EQ(row.cell.trace, "b");
 
   const auto files = by_name(tuner.files(tuning, validations, "the command", StageStore::none()));
   std::vector<std::string> names;
   for (const auto& [name, text] : files) names.push_back(name);
-  EXPECT_THAT(names, ElementsAre("answer.txt", "best.json", "comparison.csv", "evaluated.csv",
-                                 "front.csv", "manifest.json", "validation.b.csv"));
+  EXPECT_THAT(names,
+              ElementsAre("answer.txt", "best.json", "comparison.csv", "evaluated.csv", "front.csv",
+                          "judged.device.json", "judged.model.json", "judged.platform.json",
+                          "manifest.json", "replay.json", "validation.b.csv"));
   EXPECT_THAT(files.at("answer.txt"), HasSubstr("On b, which nothing was tuned on:"));
   const json manifest = json::parse(files.at("manifest.json"));
   EXPECT_EQ(manifest["command"], "the command");

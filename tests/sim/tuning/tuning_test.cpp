@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "sim/tuning/tuning_report.hpp"
 #include "tests/support/user_error.hpp"
 
@@ -13,6 +15,7 @@ TunedRow row(const std::string& name, Objectives objectives, bool reference = fa
   TunedRow made;
   made.name = name;
   made.reference = reference;
+  made.reached = objectives;
   made.score = {objectives, violation};
   return made;
 }
@@ -55,6 +58,46 @@ TEST(Judge, EachRulePicksItsOwn) {
   EXPECT_THAT(best_rules(), testing::UnorderedElementsAre("auto", "latency", "quality", "balance"));
 }
 
+TEST(Judge, EqualRowsAreOnTheFrontOnce) {
+  Tuning tuning;
+  tuning.rows = {row("first", {0.1, 4, 300}), row("again", {0.1, 4, 300}),
+                 row("ships", {0.2, 3, 200}, true), row("like it", {0.2, 3, 200}),
+                 row("other", {0.3, 2, 100})};
+  judge(tuning, "latency");
+  EXPECT_THAT(front_of(tuning), testing::ElementsAre("first", "ships", "other"));
+  // Where memory has a limit, it is not minimised, and less of it decides between equals.
+  tuning.goal.max_dram_bytes = 400;
+  for (TunedRow& one : tuning.rows) one.score.objectives[kDram] = 0;
+  tuning.rows[1].reached[kDram] = 250;
+  judge(tuning, "latency");
+  EXPECT_THAT(front_of(tuning), testing::ElementsAre("again", "ships", "other"));
+}
+
+TEST(Judge, BalanceIsMeasuredWithoutOutliers) {
+  Tuning tuning;
+  tuning.rows = {row("a", {0.10, 10, 1}), row("b", {0.12, 8, 1}),   row("c", {0.15, 6, 1}),
+                 row("d", {0.30, 5, 1}),  row("e", {0.40, 4.5, 1}), row("useless", {40, 1, 1})};
+  judge(tuning, "balance");
+  // Beside an error of 40 all others look alike, and the fastest of them would be best: "e".
+  EXPECT_EQ(tuning.rows[tuning.best].name, "c");
+}
+
+TEST(Judge, TheBestMayBeASystemAsItShips) {
+  Tuning tuning;
+  tuning.rows = {row("ships", {0.1, 2, 300}, true), row("found", {0.2, 3, 200})};
+  tuning.rows[1].score.objectives[kDram] = tuning.rows[0].score.objectives[kDram] = 0;
+  tuning.goal.max_dram_bytes = 400;
+  judge(tuning, "auto");
+  EXPECT_EQ(tuning.rows[tuning.best].name, "ships");
+  for (TunedRow& one : tuning.rows)
+    one.composition =
+        composition_of(SystemSpec::load(ConfigFolder::standard().file("systems", "quest", {})));
+  const std::string answer = answer_text(tuning, {});
+  EXPECT_THAT(answer, testing::HasSubstr("ships, a system as it ships"));
+  EXPECT_THAT(answer, testing::HasSubstr("Minimised: lost quality and latency."));
+  EXPECT_THAT(answer, testing::HasSubstr("No system, as it ships or tuned, is better than ships"));
+}
+
 TEST(Judge, AutoFollowsTheLimits) {
   Tuning of_quality = five_rows();
   of_quality.goal.max_output_error = 1;
@@ -79,7 +122,7 @@ TEST(Judge, SaysWhatComesNearestWhereNothingFits) {
 
 TEST(Comparisons, AreOfEqualQualityOrLatency) {
   const Tuning tuning = five_rows();
-  const std::vector<Comparison> all = comparisons(tuning.rows);
+  const std::vector<Comparison> all = comparisons(tuning.rows, tuning.goal);
   ASSERT_EQ(all.size(), 2U);
   EXPECT_EQ(all[0].reference->name, "slow");
   EXPECT_EQ(all[0].faster->name, "middle");           // "fast" has worse quality
@@ -87,6 +130,21 @@ TEST(Comparisons, AreOfEqualQualityOrLatency) {
   EXPECT_EQ(all[1].reference->name, "out");
   EXPECT_EQ(all[1].faster, nullptr);
   EXPECT_EQ(all[1].more_faithful, nullptr);
+}
+
+TEST(Comparisons, ASystemIsComparedWithItsBestParameters) {
+  Tuning tuning = five_rows();
+  tuning.rows.push_back(row("slow-tuned-1", {0.09, 4, 400}));
+  tuning.rows.back().variant_of = "slow";
+  const Comparison one = comparisons(tuning.rows, tuning.goal, "quality").front();
+  ASSERT_NE(one.tuned, nullptr);
+  EXPECT_EQ(one.tuned->name, "slow-tuned-1");
+  EXPECT_EQ(one.shown().name, "slow-tuned-1");
+  EXPECT_EQ(one.faster->name, "faithful");  // 0.05; "middle" has worse quality than the tuned one
+  // A variant that is worse changes nothing.
+  tuning.rows.back().reached = {0.5, 20, 500};
+  tuning.rows.back().score.objectives = {0.5, 20, 500};
+  EXPECT_EQ(comparisons(tuning.rows, tuning.goal).front().tuned, nullptr);
 }
 
 TEST(Comparisons, VolumesGrowWithWhatIsFound) {
@@ -102,10 +160,28 @@ TEST(Comparisons, VolumesGrowWithWhatIsFound) {
 TEST(Comparisons, ComeAsCsv) {
   Tuning tuning = five_rows();
   EXPECT_EQ(comparison_csv(tuning),
-            "system,feasible,quality_lost,latency_ms,dram_kv_bytes,faster,faster_latency_ms,"
+            "system,feasible,quality_lost,latency_ms,dram_kv_bytes,tuned,tuned_quality_lost,"
+            "tuned_latency_ms,tuned_dram_kv_bytes,faster,faster_latency_ms,"
             "speedup,more_faithful,more_faithful_quality_lost\n"
-            "slow,1,0.1,9,400,middle,3,3,faithful,0.05\n"
-            "out,0,0.01,1,100,,,,,\n");
+            "slow,1,0.1,9,400,,,,,middle,3,3,faithful,0.05\n"
+            "out,0,0.01,1,100,,,,,,,,,\n");
+}
+
+TEST(Goal, WhatHasALimitIsNotMinimised) {
+  using Minimised = std::array<bool, kObjectives>;
+  Goal goal;
+  EXPECT_EQ(goal.minimised(), (Minimised{true, true, true}));
+  EXPECT_EQ(goal.minimised_text(), "lost quality, latency and dram");
+  goal.max_dram_bytes = 1 << 20;
+  EXPECT_EQ(goal.minimised(), (Minimised{true, true, false}));
+  goal.max_output_error = 0.2;
+  EXPECT_EQ(goal.minimised(), (Minimised{false, true, false}));
+  EXPECT_EQ(goal.minimised_text(), "latency");
+  goal.also = {"dram"};
+  EXPECT_EQ(goal.minimised(), (Minimised{false, true, true}));
+  goal.also = {};
+  goal.max_latency_ms = 9;  // nothing would be left
+  EXPECT_EQ(goal.minimised(), (Minimised{true, true, true}));
 }
 
 TEST(Goal, SaysWhatARowReaches) {

@@ -1,7 +1,8 @@
 """Draws quality by layer: of `kvreplay run` (quality.csv) or `kvreplay evaluate` (layers.csv).
 
 Reads FOLDER/quality.csv or FOLDER/layers.csv; writes FOLDER/layers.pdf and FOLDER/layers.png, a
-panel for each trace. A ring stands at the worst layer of a series.
+panel for each trace. A series is a system with the settings that differ; a ring stands at its worst
+layer.
 """
 
 import math
@@ -50,24 +51,27 @@ def quality_of(rows, wanted, file):
 
 
 def draw(rows, quality):
+    """A line per series; those of one system share their colour and mark."""
     traces = list(dict.fromkeys(row.get("trace", "") for row in rows))
-    names = list(dict.fromkeys(map(series_of, rows)))
-    styles = plot_style.series_styles(names)
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    styles = plot_style.series_styles(systems)
+    height = 2.6 + 0.17 * -(-len(systems) // 4)  # the legend's rows
     figure, axes = plt.subplots(1, len(traces), squeeze=False, sharey=True,
-                                figsize=(plot_style.PANEL_INCHES * max(2, len(traces)), 2.8))
+                                figsize=(plot_style.PANEL_INCHES * max(2, len(traces)), height))
     falls = quality in ("attention_mass", "recall")
     for panel, trace in zip(axes[0], traces):
-        for name in names:
-            here = [(int(row["layer"]), float(row[quality])) for row in rows
-                    if series_of(row) == name and row.get("trace", "") == trace]
-            points = sorted((layer, value) for layer, value in here
-                            if math.isfinite(value) and (falls or value > 0))
-            if not points:  # exact everywhere
-                continue
-            panel.plot(*zip(*points), label=name, **styles[name])
+        lines = {}
+        for row in rows:
+            value = float(row[quality])
+            # What is exact has no place on a logarithmic axis.
+            if row.get("trace", "") == trace and math.isfinite(value) and (falls or value > 0):
+                lines.setdefault((row["system"], series_of(row)), []).append(
+                    (int(row["layer"]), value))
+        for (system, _), points in lines.items():
+            panel.plot(*zip(*sorted(points)), **styles[system], markersize=3, linewidth=0.8)
             worst = (min if falls else max)(points, key=lambda point: point[1])
-            panel.plot(*worst, marker="o", markersize=11, fillstyle="none",
-                       color=styles[name]["color"])
+            panel.plot(*worst, marker="o", markersize=9, fillstyle="none",
+                       color=styles[system]["color"])
         if not falls:
             panel.set_yscale("log")
         panel.set_xlabel("Layer")

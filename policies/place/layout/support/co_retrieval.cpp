@@ -1,7 +1,6 @@
 #include "policies/place/layout/support/co_retrieval.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace kvreplay {
@@ -13,26 +12,39 @@ struct Edge {
   std::int64_t count;
 };
 
-/// In descending order of count, ties by the lower groups.
+/// In descending order of count, ties by the lower groups. A query selects a group once.
 std::vector<Edge> co_retrieved(const WindowSelections& window, const std::vector<bool>& wanted) {
-  std::map<std::pair<GroupId, GroupId>, std::int64_t> counts;
-  for (std::size_t query = 0; query + 1 < window.begin.size(); ++query) {
-    const auto selected = window.requested.subspan(
+  const auto selected_by = [&](std::size_t query) {
+    return window.requested.subspan(
         static_cast<std::size_t>(window.begin[query]),
         static_cast<std::size_t>(window.begin[query + 1] - window.begin[query]));
-    for (std::size_t i = 0; i < selected.size(); ++i) {
-      for (std::size_t j = i + 1; j < selected.size(); ++j) {
-        const auto [low, high] = std::minmax(selected[i], selected[j]);
-        if (static_cast<std::size_t>(high) >= wanted.size()) continue;
-        if (!wanted[static_cast<std::size_t>(low)] || !wanted[static_cast<std::size_t>(high)]) {
-          continue;
-        }
-        ++counts[{low, high}];
-      }
+  };
+  std::vector<std::vector<std::size_t>> queries_of(wanted.size());
+  for (std::size_t query = 0; query + 1 < window.begin.size(); ++query) {
+    for (const GroupId group : selected_by(query)) {
+      const auto at = static_cast<std::size_t>(group);
+      if (at < wanted.size() && wanted[at]) queries_of[at].push_back(query);
     }
   }
+  // One group after the other: a table of all pairs would be large where a group is a token.
   std::vector<Edge> edges;
-  for (const auto& [groups, count] : counts) edges.push_back({groups.first, groups.second, count});
+  std::vector<std::int64_t> counts(wanted.size());
+  std::vector<GroupId> partners;
+  for (std::size_t at = 0; at < wanted.size(); ++at) {
+    const auto low = static_cast<GroupId>(at);
+    partners.clear();
+    for (const std::size_t query : queries_of[at]) {
+      for (const GroupId high : selected_by(query)) {
+        const auto other = static_cast<std::size_t>(high);
+        if (high <= low || other >= wanted.size() || !wanted[other]) continue;
+        if (counts[other]++ == 0) partners.push_back(high);
+      }
+    }
+    std::sort(partners.begin(), partners.end());
+    for (const GroupId high : partners) {
+      edges.push_back({low, high, std::exchange(counts[static_cast<std::size_t>(high)], 0)});
+    }
+  }
   std::stable_sort(edges.begin(), edges.end(),
                    [](const Edge& a, const Edge& b) { return a.count > b.count; });
   return edges;
@@ -107,6 +119,21 @@ std::vector<GroupPair> chain_of_pairs(const WindowSelections& window,
     }
   }
   return chain;
+}
+
+const std::vector<GroupPair>& PairChains::of(const WindowSelections& window,
+                                             std::span<const GroupId> groups) {
+  for (const Known& known : known_) {
+    const bool same_window = known.window.begin.data() == window.begin.data() &&
+                             known.window.begin.size() == window.begin.size() &&
+                             known.window.requested.data() == window.requested.data();
+    if (same_window && std::equal(known.groups.begin(), known.groups.end(), groups.begin(),
+                                  groups.end())) {
+      return known.chain;
+    }
+  }
+  known_.push_back({window, {groups.begin(), groups.end()}, chain_of_pairs(window, groups)});
+  return known_.back().chain;
 }
 
 }  // namespace kvreplay

@@ -79,6 +79,21 @@ TEST(CoRetrieval, WithoutQueriesGroupsStayInOrder) {
   EXPECT_THAT(chain_of_pairs({}, {}), IsEmpty());
 }
 
+TEST(CoRetrieval, RememberedChainsAreThoseOfTheirWindowAndGroups) {
+  const Window one = Window().request({0, 3}).request({1, 2});
+  const Window other = Window().request({0, 1}).request({2, 3});
+  PairChains chains;
+  for (int again = 0; again < 2; ++again) {
+    for (const Window* window : {&one, &other}) {
+      for (const GroupId count : {3, 4}) {
+        EXPECT_EQ(flat(chains.of(window->view(), first_groups(count))),
+                  flat(chain_of_pairs(window->view(), first_groups(count))));
+      }
+    }
+  }
+  EXPECT_THAT(flat(chains.of({}, first_groups(3))), ElementsAre(0, 1, 2));
+}
+
 TEST(CoRetrieval, EveryGroupIsInTheChainOnceAndPairsAreGreedy) {
   Random random(3);
   for (int trial = 0; trial < 50; ++trial) {

@@ -1,0 +1,237 @@
+// Our side of tools/scripts/compare-speed. Reads one line at a time: a work with its arguments,
+// which prepares it and answers "ready", or "run", which does it once and answers with the seconds
+// that it took. The script runs a peer between two runs, so that other load of the machine meets
+// both.
+//
+//   read BYTES                                     one core reads a buffer
+//   multiply                                       one core's fused multiply-adds, 2e8 operations
+//   score KEYS ROWS DIM QUERIES COUNT TOP          scores of all rows and the TOP largest per query
+//   k_means KEYS ROWS DIM CLUSTERS ITERATIONS OUT  0 iterations: until stable; centroids go to OUT
+//   attend KEYS VALUES ROWS DIM QUERY TOKENS COUNT
+//
+// Files are raw: half-precision rows, single-precision queries, int32 tokens.
+
+#include <chrono>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/kernels/kernels.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace kvreplay::kernels {
+namespace {
+
+using Work = std::function<void()>;
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+template <typename T>
+std::vector<T> load(const std::string& file, std::int64_t count) {
+  std::vector<T> values(at(count));
+  std::ifstream in(file, std::ios::binary);
+  const auto bytes = static_cast<std::streamsize>(values.size() * sizeof(T));
+  if (!in.read(reinterpret_cast<char*>(values.data()), bytes)) {
+    throw std::runtime_error(file + " is shorter than " + std::to_string(bytes) + " bytes");
+  }
+  return values;
+}
+
+volatile double kept = 0;  // so that no work is left out
+
+void keep(double value) {
+  kept = value;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) std::int64_t read_avx512(const std::vector<char>& data) {
+  __m512i sum[4] = {};
+  for (std::size_t i = 0; i + 256 <= data.size(); i += 256) {
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < 4; ++k) {
+      sum[k] = _mm512_add_epi64(sum[k], _mm512_loadu_si512(data.data() + i + 64 * k));
+    }
+  }
+  const __m512i all =
+      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
+  return _mm512_reduce_add_epi64(all);
+}
+
+__attribute__((target("avx2"))) std::int64_t read_avx2(const std::vector<char>& data) {
+  __m256i sum[4] = {};
+  for (std::size_t i = 0; i + 128 <= data.size(); i += 128) {
+#pragma GCC unroll 4
+    for (std::size_t k = 0; k < 4; ++k) {
+      const auto* from = reinterpret_cast<const __m256i*>(data.data() + i + 32 * k);
+      sum[k] = _mm256_add_epi64(sum[k], _mm256_loadu_si256(from));
+    }
+  }
+  const __m256i all =
+      _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+  return _mm256_extract_epi64(all, 0);
+}
+
+__attribute__((target("avx512f"))) float multiply_avx512() {
+  __m512 sum[10];
+  for (__m512& s : sum) s = _mm512_set1_ps(1.0f);
+  const __m512 factor = _mm512_set1_ps(0.5f);
+  for (int i = 0; i < 625000; ++i) {
+#pragma GCC unroll 10
+    for (__m512& s : sum) s = _mm512_fmadd_ps(s, factor, factor);
+  }
+  __m512 all = sum[0];
+  for (int k = 1; k < 10; ++k) all = _mm512_add_ps(all, sum[k]);
+  return _mm512_reduce_add_ps(all);
+}
+
+__attribute__((target("avx2,fma"))) float multiply_avx2() {
+  __m256 sum[10];
+  for (__m256& s : sum) s = _mm256_set1_ps(1.0f);
+  const __m256 factor = _mm256_set1_ps(0.5f);
+  for (int i = 0; i < 1250000; ++i) {
+#pragma GCC unroll 10
+    for (__m256& s : sum) s = _mm256_fmadd_ps(s, factor, factor);
+  }
+  __m256 all = sum[0];
+  for (int k = 1; k < 10; ++k) all = _mm256_add_ps(all, sum[k]);
+  return _mm256_cvtss_f32(all);
+}
+#endif
+
+Work read_work(std::istream& line) {
+  std::int64_t bytes = 0;
+  line >> bytes;
+  const auto data = std::make_shared<std::vector<char>>(at(bytes), 1);
+#if defined(__x86_64__)
+  if (best_isa() == Isa::kAvx512) return [data] { keep(static_cast<double>(read_avx512(*data))); };
+  if (best_isa() == Isa::kAvx2) return [data] { keep(static_cast<double>(read_avx2(*data))); };
+#endif
+  throw std::runtime_error("no limit is measured on this machine");
+}
+
+Work multiply_work(std::istream&) {
+#if defined(__x86_64__)
+  if (best_isa() == Isa::kAvx512) return [] { keep(multiply_avx512()); };
+  if (best_isa() == Isa::kAvx2) return [] { keep(multiply_avx2()); };
+#endif
+  throw std::runtime_error("no limit is measured on this machine");
+}
+
+Work score_work(std::istream& line) {
+  std::string keys;
+  std::string queries;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  std::int64_t count = 0;
+  std::int64_t top = 0;
+  line >> keys >> rows >> dim >> queries >> count >> top;
+  return [=, from = load<Half>(keys, rows * dim), query = load<float>(queries, count * dim),
+          scores = std::vector<float>(at(count * rows)),
+          best = std::vector<std::int32_t>(at(top))]() mutable {
+    score(query.data(), count, from.data(), rows, dim, scores.data(), rows);
+    for (std::int64_t q = 0; q < count; ++q) top_k(scores.data() + q * rows, rows, top, best);
+    keep(best.front());
+  };
+}
+
+Work k_means_work(std::istream& line) {
+  std::string keys;
+  std::string out;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  std::int64_t clusters = 0;
+  std::int64_t iterations = 0;
+  line >> keys >> rows >> dim >> clusters >> iterations >> out;
+  const bool until_stable = iterations == 0;
+  const std::int64_t most = until_stable ? 100000 : iterations;
+  const KMeansOptions options{Metric::kEuclidean, clusters, most, until_stable, 1};
+  std::vector<float> start(at(clusters * dim));
+  std::vector<std::int32_t> labels(at(rows));
+  std::vector<Half> from = load<Half>(keys, rows * dim);
+  const auto save = [=](const std::vector<float>& centroids, const std::string& file) {
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(centroids.data()),
+               static_cast<std::streamsize>(centroids.size() * sizeof(float)));
+  };
+  KMeansOptions none = options;
+  none.max_iterations = 0;
+  k_means(from.data(), rows, dim, none, start, labels);
+  save(start, out + ".start");
+  return [=, first = true, centroids = std::move(start), labels = std::move(labels),
+          from = std::move(from)]() mutable {
+    k_means(from.data(), rows, dim, options, centroids, labels);
+    if (std::exchange(first, false)) save(centroids, out);
+  };
+}
+
+Work attend_work(std::istream& line) {
+  std::string keys;
+  std::string values;
+  std::string query_file;
+  std::string token_file;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  std::int64_t count = 0;
+  line >> keys >> values >> rows >> dim >> query_file >> token_file >> count;
+  return [=, key = load<Half>(keys, rows * dim), value = load<Half>(values, rows * dim),
+          query = load<float>(query_file, dim), tokens = load<std::int32_t>(token_file, count),
+          weights = std::vector<float>(at(count)), output = std::vector<float>(at(dim))]() mutable {
+    keep(attend(query.data(), key.data(), value.data(), tokens, dim, 0.088388f, weights.data(),
+                output.data()));
+  };
+}
+
+Work work_of(const std::string& text) {
+  std::istringstream line(text);
+  std::string name;
+  line >> name;
+  if (name == "read") return read_work(line);
+  if (name == "multiply") return multiply_work(line);
+  if (name == "score") return score_work(line);
+  if (name == "k_means") return k_means_work(line);
+  if (name == "attend") return attend_work(line);
+  throw std::runtime_error("no work " + name);
+}
+
+void serve() {
+  Work work;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (line != "run") {
+      work = work_of(line);
+      std::cout << "ready" << std::endl;
+      continue;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    std::cout << taken.count() << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace kvreplay::kernels
+
+int main(int argc, char** argv) try {
+  std::cout.precision(9);
+  const std::string isa = argc > 1 ? argv[1] : "";
+  for (const auto each : kvreplay::kernels::available_isas()) {
+    if (kvreplay::kernels::isa_name(each) == isa) kvreplay::kernels::use_isa(each);
+  }
+  kvreplay::kernels::serve();
+} catch (const std::exception& error) {
+  std::cerr << error.what() << '\n';
+  return 1;
+}
