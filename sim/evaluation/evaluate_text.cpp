@@ -61,8 +61,8 @@ std::vector<RankRow> compare_ranks(std::span<const ClosedLoopRun> runs,
   }
   std::vector<RankRow> rows;
   for (const auto& [closed, a] : {std::pair{"kl_nats", &kl}, {"perplexity", &perplexity}}) {
-    for (const auto& [opened, b] : {std::pair{"residual_error", &residual},
-                                    {"output_error", &error},
+    for (const auto& [opened, b] : {std::pair{"output_error", &error},
+                                    {"residual_error", &residual},
                                     {"1-attention_mass", &lost_mass},
                                     {"1-recall", &lost_recall}}) {
       rows.push_back({closed, opened, spearman(*a, *b), kendall(*a, *b)});
