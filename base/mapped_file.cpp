@@ -61,7 +61,7 @@ class MessageLine {
   MessageLine& operator<<(std::string_view text) {
     for (const char character : text) {
       if (size_ + 1 < text_.size())
-        text_[size_++] = character < ' ' && character >= 0 ? ' ' : character;
+        text_[size_++] = static_cast<unsigned char>(character) < ' ' ? ' ' : character;
     }
     return *this;
   }

@@ -1,5 +1,5 @@
-// FIPS 180-4, in plain C++ and, for x86-64 processors that have them, by the SHA instructions: several
-// times as fast. Of our own, so that the program needs no library of cryptography.
+// FIPS 180-4, in plain C++ and, for x86-64 processors that have them, by the SHA instructions:
+// several times as fast. Of our own, so that the program needs no library of cryptography.
 
 #include <algorithm>
 #include <array>

@@ -114,6 +114,16 @@ std::string size_text(std::int64_t bytes) {
   return fixed_text(number, unit == 0 ? 0 : 1) + " " + kNames[unit];
 }
 
+std::string decimal_size_text(double bytes) {
+  static constexpr std::array<const char*, 6> kNames{"B", "kB", "MB", "GB", "TB", "PB"};
+  std::size_t unit = 0;
+  // From 999.5 on, three digits round to the next unit.
+  for (; std::abs(bytes) >= 999.5 && unit + 1 < kNames.size(); ++unit) bytes /= 1000;
+  const double size = std::abs(bytes);
+  const int decimals = unit == 0 || size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2;
+  return fixed_text(bytes, decimals) + " " + kNames[unit];
+}
+
 std::string short_size_text(std::uint64_t bytes) {
   for (const auto& [shift, letter] : {std::pair{30, 'G'}, {20, 'M'}, {10, 'K'}}) {
     const std::uint64_t unit = std::uint64_t{1} << shift;

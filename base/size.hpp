@@ -28,6 +28,10 @@ namespace kvreplay {
 /// With one decimal, in the largest unit (a power of 1024) that does not exceed it: "1.5 MiB".
 [[nodiscard]] std::string size_text(std::int64_t bytes);
 
+/// With three digits, in the largest unit (a power of 1000) that does not exceed it: "420 MB",
+/// "27.4 MB", "1.00 GB"; of less than 1 kB the whole number.
+[[nodiscard]] std::string decimal_size_text(double bytes);
+
 /// The shortest text with a whole number that parse_size() reads back: "512", "24K", "1M".
 [[nodiscard]] std::string short_size_text(std::uint64_t bytes);
 

@@ -1,6 +1,7 @@
 #include "base/table.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 namespace kvreplay {
@@ -17,6 +18,36 @@ std::string markdown_line(const std::vector<std::string>& cells) {
     text += " |";
   }
   return text + '\n';
+}
+
+std::string latex_line(const std::vector<std::string>& cells) {
+  std::string text;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) text += " & ";
+    for (const char character : cells[i]) {
+      if (character == '\\') {
+        text += "\\textbackslash{}";
+      } else if (character == '~' || character == '^') {
+        text += std::string("\\") + character + "{}";
+      } else {
+        if (std::string_view("&%$#_{}").find(character) != std::string_view::npos) text += '\\';
+        text += character;
+      }
+    }
+  }
+  return text + " \\\\\n";
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char character : text) {
+    if (character == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += character;
+    }
+  }
+  return lines;
 }
 
 }  // namespace
@@ -44,25 +75,43 @@ std::string Table::line(const std::vector<std::string>& cells,
   return text;
 }
 
+std::vector<std::vector<std::string>> Table::name_rows() const {
+  std::vector<std::vector<std::string>> parts;
+  std::size_t height = 1;
+  for (const std::string& name : rows_.front()) {
+    parts.push_back(split_lines(name));
+    height = std::max(height, parts.back().size());
+  }
+  std::vector<std::vector<std::string>> rows(height, std::vector<std::string>(parts.size()));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t k = 0; k < parts[i].size(); ++k) {
+      rows[height - parts[i].size() + k][i] = parts[i][k];
+    }
+  }
+  return rows;
+}
+
 std::vector<std::string> Table::lines() const {
+  std::vector<std::vector<std::string>> all = name_rows();
+  all.insert(all.end(), rows_.begin() + 1, rows_.end());
   std::vector<std::size_t> widths;
   for (std::size_t i = 0; i < columns_.size(); ++i) {
     std::size_t width = columns_[i].width;
     if (width == 0) {
-      for (const auto& row : rows_) width = std::max(width, i < row.size() ? row[i].size() : 0);
+      for (const auto& row : all) width = std::max(width, i < row.size() ? row[i].size() : 0);
     }
     widths.push_back(width);
   }
   std::vector<std::string> lines;
-  lines.reserve(rows_.size());
-  for (const auto& row : rows_) lines.push_back(line(row, widths));
+  lines.reserve(all.size());
+  for (const auto& row : all) lines.push_back(line(row, widths));
   return lines;
 }
 
 std::string Table::text(bool names) const {
   std::string text;
   const std::vector<std::string> all = lines();
-  for (std::size_t i = names ? 0 : 1; i < all.size(); ++i) text += all[i] + '\n';
+  for (std::size_t i = names ? 0 : name_rows().size(); i < all.size(); ++i) text += all[i] + '\n';
   return text;
 }
 
@@ -72,6 +121,14 @@ std::string Table::markdown() const {
   text += '\n';
   for (std::size_t i = 1; i < rows_.size(); ++i) text += markdown_line(rows_[i]);
   return text;
+}
+
+std::string Table::latex() const {
+  std::string text = "\\begin{tabular}{";
+  for (const Column& column : columns_) text += column.align == Align::kLeft ? 'l' : 'r';
+  text += "}\n\\toprule\n" + latex_line(rows_.front()) + "\\midrule\n";
+  for (std::size_t i = 1; i < rows_.size(); ++i) text += latex_line(rows_[i]);
+  return text + "\\bottomrule\n\\end{tabular}\n";
 }
 
 }  // namespace kvreplay

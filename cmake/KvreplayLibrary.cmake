@@ -48,7 +48,8 @@ function(kvreplay_compile_by_folder TARGET)
   endforeach()
   if(CMAKE_UNITY_BUILD)
     # Types of an anonymous namespace are local to the one file, although it includes their source.
-    target_compile_options(${TARGET} PRIVATE -Wno-subobject-linkage)
+    target_compile_options(${TARGET} PRIVATE
+                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
 endfunction()
 

@@ -71,9 +71,11 @@ QualityMeans system_means(const std::vector<LayerMeans>& layers) {
     count += 1;
   }
   for_means(sum, [&](double& value) { value /= count; });
-  double residual_error = 0;
-  for (const LayerMeans& layer : layers) residual_error += layer.means.residual_error;
-  sum.residual_error = residual_error / static_cast<double>(layers.size());
+  double squares = 0;
+  for (const LayerMeans& layer : layers) {
+    squares += layer.means.residual_error * layer.means.residual_error;
+  }
+  sum.residual_error = std::sqrt(squares / static_cast<double>(layers.size()));
   return sum;
 }
 

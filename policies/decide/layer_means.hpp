@@ -16,9 +16,8 @@ struct QualityMeans {
   double attention_mass = 0;
   double best_attention_mass = 0;
   double output_error = 0;
-  /// Of a layer the root of the mean square over steps, of a system the mean over all layers: one
-  /// with full attention counts, since what it adds is exact. NaN where the trace lacks what it is
-  /// computed from.
+  /// Root of the mean square, of a system over all layers: one with full attention counts, since
+  /// what it adds is exact. NaN where the trace lacks what it is computed from.
   double residual_error = 0;
   double attended_tokens = 0;
 };

@@ -50,10 +50,11 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
     kernels::score(queries.data() + kv * heads * head_dim_, heads, entries.keys.row(kv, first),
                    seen, head_dim_, logits_.data() + kv * heads * seen, seen);
   }
-  probabilities_ = logits_;
+  probabilities_.resize(logits_.size());
   totals_.resize(static_cast<std::size_t>(shape.query_heads));
   for (std::int64_t head = 0; head < shape.query_heads; ++head) {
-    kernels::softmax(probabilities_.data() + head * seen, seen, shape.softmax_scale);
+    kernels::softmax(logits_.data() + head * seen, probabilities_.data() + head * seen, seen,
+                     shape.softmax_scale);
   }
   sum_rows(probabilities_, seen, totals_);
   for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {

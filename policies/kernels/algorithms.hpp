@@ -366,28 +366,25 @@ struct Algorithms {
                              Lanes::scale_by_power(series, shifted));
   }
 
-  static SoftmaxTotals softmax(float* values, std::int64_t n, float scale) {
+  static SoftmaxTotals softmax(const float* from, float* values, std::int64_t n, float scale) {
     const Lanes scales = Lanes::all(scale);
     const std::int64_t whole = n / kWidth * kWidth;
     // The remainder as a full vector: exp turns the -inf padding into weights of 0.
     float rest[kWidth];
     for (int i = 0; i < kWidth; ++i) {
-      rest[i] = whole + i < n ? values[whole + i] * scale : -kInfinity;
+      rest[i] = whole + i < n ? from[whole + i] * scale : -kInfinity;
     }
 
     Lanes max_lanes = Lanes::load(rest);
     for (std::int64_t i = 0; i < whole; i += kWidth) {
-      max_lanes = Lanes::max(Lanes::load(values + i) * scales, max_lanes);
+      max_lanes = Lanes::max(Lanes::load(from + i) * scales, max_lanes);
     }
-    float lanes[kWidth];
-    max_lanes.store(lanes);
-    float max = lanes[0];
-    for (int i = 1; i < kWidth; ++i) max = lanes[i] > max ? lanes[i] : max;
+    const float max = Lanes::largest(max_lanes);
 
     const Lanes offset = Lanes::all(max);
     Lanes sums = Lanes::all(0.0f);
     for (std::int64_t i = 0; i < whole; i += kWidth) {
-      const Lanes weights = exp(Lanes::load(values + i) * scales - offset);
+      const Lanes weights = exp(Lanes::load(from + i) * scales - offset);
       weights.store(values + i);
       sums = sums + weights;
     }

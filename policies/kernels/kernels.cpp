@@ -75,8 +75,12 @@ bool all_finite(const float* values, std::int64_t n) {
 }
 
 float softmax(float* values, std::int64_t n, float scale) {
+  return softmax(values, values, n, scale);
+}
+
+float softmax(const float* logits, float* weights, std::int64_t n, float scale) {
   assert(n >= 1);
-  const SoftmaxTotals totals = table().softmax(values, n, scale);
+  const SoftmaxTotals totals = table().softmax(logits, weights, n, scale);
   return static_cast<float>(static_cast<double>(totals.max) + natural_log(totals.sum));
 }
 

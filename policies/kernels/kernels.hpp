@@ -60,6 +60,8 @@ void order_descending(const float* scores, std::int64_t n, std::span<std::int32_
 /// values[i] = exp(values[i] * scale - max) / sum, in place; returns ln(sum_i exp(values[i] *
 /// scale)). n >= 1; -inf is allowed, not everywhere. A weight below e^-87 of the largest is 0.
 float softmax(float* values, std::int64_t n, float scale);
+/// The same of logits [n] that stay as they are.
+float softmax(const float* logits, float* weights, std::int64_t n, float scale);
 
 /// Scaled dot-product attention of one query head over a subset of tokens:
 /// weights = softmax(scale * q . keys[tokens]), output = sum_i weights[i] values[tokens[i]].

@@ -71,7 +71,7 @@ struct KernelTable {
                          const std::int32_t* tokens, std::int64_t count, std::int64_t dim,
                          float* scores, std::int64_t score_stride);
   bool (*all_finite)(const float* values, std::int64_t n);
-  SoftmaxTotals (*softmax)(float* values, std::int64_t n, float scale);
+  SoftmaxTotals (*softmax)(const float* from, float* values, std::int64_t n, float scale);
   /// sums[q * dim + d] = sum_i weights[q * weight_stride + i] rows[tokens[i]][d], in the order of
   /// i.
   void (*weighted_sum)(const float* weights, std::int64_t query_count, std::int64_t weight_stride,

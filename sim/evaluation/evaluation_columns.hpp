@@ -18,7 +18,7 @@ struct EvaluationColumn {
 };
 
 [[nodiscard]] std::string csv_text(std::span<const EvaluationColumn> columns, std::size_t rows);
-/// For people: rounded numbers in aligned columns.
+/// For people: rounded numbers in aligned columns, of at most kTableWidth.
 [[nodiscard]] std::string table_text(std::span<const EvaluationColumn> columns, std::size_t rows);
 /// The columns system, budget and budget_unit. The cells must outlive them.
 [[nodiscard]] std::vector<EvaluationColumn> cell_columns(std::span<const EvaluationCell> cells);

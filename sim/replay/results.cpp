@@ -16,7 +16,6 @@
 #include "base/output_file.hpp"
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
-#include "base/table.hpp"
 #include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
@@ -25,9 +24,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
-/// In a row's `projection`, where hit rates are of a shorter recording.
-constexpr std::string_view kStretchedFrom = ", stretched from ";
 
 /// NaN, which gives an empty field, where the denominator is 0.
 double ratio(double numerator, double denominator) {
@@ -92,19 +88,19 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) {
          return static_cast<double>(c.batch) * 1e9 / step_mean(c, &StepTiming::latency_ns);
        },
-       2},
+       2, 1},
       {"latency_ms", "mean time per step: compute + exposed I/O",
-       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::latency_ns)); }, 1},
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::latency_ns)); }, 1, 1},
       {"latency_p99_ms", "99th percentile of the time per step",
        [](const Cell& c) { return milliseconds(latency_percentile(c, 0.99)); }},
       {"compute_ms", "mean time per step that the processor computes",
-       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::compute_ns)); }, 1},
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::compute_ns)); }, 1, 7},
       {"exposed_io_ms", "mean time per step that the processor waits for I/O",
-       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::exposed_io_ns)); }, 1},
+       [](const Cell& c) { return milliseconds(step_mean(c, &StepTiming::exposed_io_ns)); }, 1, 3},
       {"hidden_io_ms", "mean time per step that I/O runs while the processor computes",
        [](const Cell& c) { return milliseconds(hidden_ns(c)); }},
       {"read_bytes_per_step", "bytes per step that cross the link to the host",
-       [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0},
+       [](const Cell& c) { return step_mean(c, &StepTiming::read_bytes); }, 0, 4},
       {"least_read_bytes_per_step",
        "bytes of entries per step that the oracle of best_hit_rate misses",
        [](const Cell& c) {
@@ -169,14 +165,14 @@ std::vector<Column<CellResult>> make_result_columns() {
          return ratio(static_cast<double>(c.timing.hit_bytes),
                       static_cast<double>(c.timing.requested_bytes));
        },
-       3},
+       3, 4},
       {"best_hit_rate", "hit_rate of an oracle with the cache's capacity",
        [](const Cell& c) {
          return ratio(static_cast<double>(c.timing.best_hit_bytes),
                       static_cast<double>(c.timing.requested_bytes));
        }},
       {"dram_kv_bytes", "DRAM for key-value management, all uses but the weights",
-       [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0},
+       [=](const Cell& c) { return count(c.timing.dram.kv_bytes()); }, 0, 3},
       {"dram_cache_bytes", "of these, groups held in memory",
        [=](const Cell& c) { return count(c.timing.dram.cache_bytes); }},
       {"dram_dense_bytes", "of these, layers with full attention",
@@ -199,7 +195,7 @@ std::vector<Column<CellResult>> make_result_columns() {
                       static_cast<double>(c.platform_dram_bytes));
        }},
       {"energy_mj_per_token", "energy per token: processor, DRAM and flash",
-       [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0},
+       [](const Cell& c) { return mj_per_token(c, c.timing.energy.total_nj()); }, 0, 6},
       {"compute_energy_mj_per_token", "energy per token of the processor, computing and waiting",
        [](const Cell& c) { return mj_per_token(c, c.timing.energy.compute_nj); }},
       {"dram_energy_mj_per_token", "energy per token of the DRAM: bits moved, and standby",
@@ -210,29 +206,29 @@ std::vector<Column<CellResult>> make_result_columns() {
       {"recall", "share of the true top tokens that are attended to",
        [](const Cell& c) { return of_own_length(c, c.quality.recall); }},
       {"attention_mass", "share of full attention's weight on the tokens attended to",
-       [](const Cell& c) { return of_own_length(c, c.quality.attention_mass); }, 3},
+       [](const Cell& c) { return of_own_length(c, c.quality.attention_mass); }, 3, 2},
       {"best_attention_mass", "attention_mass of as many tokens chosen by the true logits",
        [](const Cell& c) { return of_own_length(c, c.quality.best_attention_mass); }},
       {"output_error", "relative error of the attention output against full attention",
-       [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4},
+       [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4, 2},
       {kResidualError,
        "error behind the output projection / norm of the residual stream, over all layers",
-       [](const Cell& c) { return of_own_length(c, c.quality.residual_error); }, 4},
+       [](const Cell& c) { return of_own_length(c, c.quality.residual_error); }, 4, 3},
       {"worst_layer", "the recorded layer whose errors harm the model most",
        [=](const Cell& c) {
          return c.stretched_from_tokens > 0 ? CellValue{kNone} : count(c.worst_layer);
        },
-       0},
+       0, 8},
       {"worst_layer_error", "output_error of that layer",
-       [](const Cell& c) { return of_own_length(c, c.worst_layer_error); }, 4},
+       [](const Cell& c) { return of_own_length(c, c.worst_layer_error); }, 4, 8},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
-       [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }, 0},
+       [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }, 0, 8},
       {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
        [](const Cell& c) { return c.timing.attended_tokens; }},
       {"stored_bits", "bits per element of stored keys and values, in layers that select",
        [](const Cell& c) { return c.timing.stored_bits; }},
       {"marks", "why the numbers are of another case than was asked for; empty: they are not",
-       [](const Cell& c) { return c.marks; }, 0},
+       [](const Cell& c) { return c.marks; }, 0, 5},
   };
 }
 
@@ -259,23 +255,6 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
       {"attended_tokens", "tokens that a query head attends to",
        [](const Row& r) { return r.means.attended_tokens; }},
   };
-}
-
-/// The shortest text that reads back as the same number; "" for NaN.
-std::string exact_text(const CellValue& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
-  const double number = std::get<double>(value);
-  if (std::isnan(number)) return "";
-  return shortest_text(number);
-}
-
-/// For people: a fixed number of decimals, or "-" for NaN.
-std::string rounded_text(const CellValue& value, int decimals) {
-  const auto* number = std::get_if<double>(&value);
-  if (number == nullptr) return exact_text(value);
-  if (std::isnan(*number)) return "-";
-  return fixed_text(*number, decimals);
 }
 
 std::string csv_field(const std::string& text) {
@@ -343,6 +322,14 @@ std::string compiler_text() {
 
 }  // namespace
 
+std::string exact_text(const CellValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  const double number = std::get<double>(value);
+  if (std::isnan(number)) return "";
+  return shortest_text(number);
+}
+
 std::span<const Column<CellResult>> result_columns() {
   static const std::vector<Column<CellResult>> columns = make_result_columns();
   return columns;
@@ -359,66 +346,6 @@ ResultTable result_rows(std::span<const CellResult> cells) {
 
 ResultTable quality_rows(std::span<const LayerQuality> layers) {
   return table_of(quality_columns(), layers);
-}
-
-std::string table_text(const ResultTable& table) {
-  if (table.rows.empty()) return "";
-  std::string text;
-  const auto index_of = [&](std::string_view name) {
-    return std::find_if(table.columns.begin(), table.columns.end(),
-                        [&](const auto& column) { return column.name == name; }) -
-           table.columns.begin();
-  };
-  const auto trace = static_cast<std::size_t>(index_of("trace"));
-  const auto synthetic = static_cast<std::size_t>(index_of("synthetic"));
-  for (const std::vector<CellValue>& row : table.rows) {
-    if (row.at(synthetic) != CellValue{std::int64_t{1}}) continue;
-    const std::string line =
-        "SYNTHETIC trace, generated and not recorded: " + std::get<std::string>(row.at(trace)) +
-        '\n';
-    if (text.find(line) == std::string::npos) text += line;
-  }
-  const auto projection = static_cast<std::size_t>(index_of("projection"));
-  const auto hit_rate = static_cast<std::size_t>(index_of("hit_rate"));
-  const auto is_stretched = [&](const std::vector<CellValue>& row) {
-    return projection < row.size() &&
-           std::get<std::string>(row[projection]).find(kStretchedFrom) != std::string::npos;
-  };
-  if (std::any_of(table.rows.begin(), table.rows.end(), is_stretched)) {
-    text += "* of the recording's own length, not of the context that it stands for\n";
-  }
-  std::vector<Table::Column> shown;
-  std::vector<std::vector<std::string>> rows(table.rows.size());
-  for (std::size_t i = 0; i < table.columns.size(); ++i) {
-    if (table.columns[i].decimals < 0) continue;
-    bool is_text = false;
-    std::vector<std::string> cells;
-    for (const std::vector<CellValue>& row : table.rows) {
-      is_text |= std::holds_alternative<std::string>(row[i]);
-      cells.push_back(rounded_text(row[i], table.columns[i].decimals));
-      if (i == hit_rate && cells.back() != "-" && is_stretched(row)) cells.back() += '*';
-    }
-    const bool is_optional = table.columns[i].name == kResidualError;
-    const auto is_empty = [&](const std::string& cell) {
-      return cell.empty() || (is_optional && cell == "-");
-    };
-    if (std::all_of(cells.begin(), cells.end(), is_empty)) continue;
-    const auto is_first = [&](const std::string& cell) { return cell == cells.front(); };
-    if (rows.size() > 1 && std::all_of(cells.begin(), cells.end(), is_first)) {
-      text += table.columns[i].name + ": " + cells.front() + '\n';
-      continue;
-    }
-    shown.push_back({table.columns[i].name, is_text ? Table::Align::kLeft : Table::Align::kRight});
-    for (std::size_t row = 0; row < rows.size(); ++row) rows[row].push_back(std::move(cells[row]));
-  }
-  if (!text.empty()) text += '\n';
-
-  Table varying(std::move(shown));
-  for (std::vector<std::string>& row : rows) varying.add_row(std::move(row));
-  for (const std::string& line : varying.lines()) {
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
-  }
-  return text;
 }
 
 std::string csv_text(const ResultTable& table) {

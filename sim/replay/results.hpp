@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/fitted_table.hpp"
 #include "sim/replay/replay.hpp"
 
 namespace kvreplay {
@@ -20,6 +21,7 @@ struct Column {
   std::string help;  ///< one line; docs/metrics.md has the formula
   std::function<CellValue(const Row&)> value;
   int table_decimals = -1;  ///< digits after the point in the table; -1 = not in the table
+  int table_rank = 9;       ///< what a narrow table leaves out first: the highest
 };
 
 [[nodiscard]] std::span<const Column<CellResult>> result_columns();
@@ -36,12 +38,37 @@ struct ResultTable {
   std::vector<std::vector<CellValue>> rows;
 };
 
+/// The shortest text that reads back as the same number; "" for NaN.
+[[nodiscard]] std::string exact_text(const CellValue& value);
+
 /// The columns, with one per swept key after `system`.
 [[nodiscard]] ResultTable result_rows(std::span<const CellResult> cells);
 [[nodiscard]] ResultTable quality_rows(std::span<const LayerQuality> layers);
 
-/// Columns with the same value in every row stand above the table, the others in it.
+/// What to print of a table, and how.
+struct TableView {
+  std::string format = "table";  ///< of table_formats()
+  /// Names, where * stands for any characters; "+NAME" adds to those of the usual table; "all".
+  /// Empty: the usual table; every column in csv and json.
+  std::vector<std::string> columns{};
+  std::vector<std::string> sort{};  ///< KEY, or KEY:desc
+  std::size_t width = kTableWidth;  ///< of a table's lines; 0 = any
+};
+[[nodiscard]] std::vector<std::string> table_formats();
+
+/// Throws UserError, which names --columns or --sort, where the view asks for what `names` has not.
+void check_view(const TableView& view, std::span<const std::string> names);
+/// The names of result_columns() with those of the swept keys.
+[[nodiscard]] std::vector<std::string> result_names(std::span<const std::string> swept);
+
+/// The table as it is viewed. In a table, columns with the same value in every row stand above;
+/// numbers of bytes are in the unit that gives three digits; a line above says what needs more
+/// memory than there is. "" for no rows, but for csv and json.
+[[nodiscard]] std::string view_text(const ResultTable& table, const TableView& view);
+/// As a table, which is table.txt.
 [[nodiscard]] std::string table_text(const ResultTable& table);
+/// The rows of a CSV file; `file` is for messages. Throws UserError where it has no rows.
+[[nodiscard]] ResultTable table_from_csv(const std::string& text, const std::string& file);
 [[nodiscard]] std::string csv_text(const ResultTable& table);
 [[nodiscard]] std::string json_text(const ResultTable& table);
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/fitted_table.hpp"
 #include "base/number_text.hpp"
-#include "base/table.hpp"
 #include "sim/replay/results.hpp"
 
 namespace kvreplay {
@@ -125,30 +125,31 @@ std::string seeds_table(std::span<const CellResult> cells) {
     });
     if (differs || groups.front().names[i].first == "system") differing.push_back(i);
   }
-  constexpr auto kLeft = Table::Align::kLeft;
-  std::vector<Table::Column> columns;
+  std::vector<FittedColumn> columns;
   for (const std::size_t i : differing) {
-    const std::string& name = groups.front().names[i].first;
-    columns.push_back({name.substr(name.rfind('.') + 1), kLeft});
+    FittedColumn& column = columns.emplace_back();
+    column.name = groups.front().names[i].first;
+    column.is_text = column.is_label = true;
+    for (const SeedGroup& group : groups) column.cells.push_back(group.names[i].second);
   }
-  columns.push_back({"seeds"});
-  for (const auto& [name, digits] : kShown) columns.push_back({std::string(name)});
-  Table table(std::move(columns));
-  for (const SeedGroup& group : groups) {
-    std::vector<std::string> row;
-    for (const std::size_t i : differing) row.push_back(group.names[i].second);
-    row.push_back(std::to_string(group.cells.size()));
-    for (const auto& [name, digits] : kShown) {
-      const auto columns_of_results = result_columns();
-      const auto column = std::find_if(columns_of_results.begin(), columns_of_results.end(),
-                                       [&](const auto& one) { return one.name == name; });
-      const MeanInterval found = mean_interval(group, *column);
-      row.push_back(fixed_text(found.mean, digits) +
-                    (group.cells.size() > 1 ? " +- " + fixed_text(found.half_width, digits) : ""));
+  FittedColumn& seeds = columns.emplace_back();
+  seeds.name = "seeds";
+  seeds.is_label = true;
+  for (const SeedGroup& group : groups) seeds.cells.push_back(std::to_string(group.cells.size()));
+  for (const auto& [name, digits] : kShown) {
+    FittedColumn& column = columns.emplace_back();
+    column.name = name;
+    const auto declared = std::find_if(result_columns().begin(), result_columns().end(),
+                                       [name = name](const auto& one) { return one.name == name; });
+    for (const SeedGroup& group : groups) {
+      const MeanInterval found = mean_interval(group, *declared);
+      column.cells.push_back(
+          fixed_text(found.mean, digits) +
+          (group.cells.size() > 1 ? " +- " + fixed_text(found.half_width, digits) : ""));
     }
-    table.add_row(std::move(row));
   }
-  return "Means over the seeds, with 95 % intervals:\n" + table.text();
+  return "Means over the seeds, with 95 % intervals:\n" +
+         fitted_table(columns, kTableWidth, "in seeds.csv");
 }
 
 }  // namespace kvreplay

@@ -1,6 +1,8 @@
 #include "sim/tuning/evaluator.hpp"
 
 #include <iterator>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -24,6 +26,12 @@ std::vector<std::optional<CellResult>> Evaluator::evaluate(
     if (systems.size() == 1) {
       if (refused != nullptr) (*refused)[systems.front().name] = error.what();
       return {std::nullopt};
+    }
+  } catch (const std::logic_error& error) {
+    // A bug of ours. What shows it is worth knowing.
+    if (systems.size() == 1) {
+      throw std::logic_error(std::string(error.what()) + ", in a replay of " +
+                             systems.front().resolved());
     }
   }
   const std::size_t half = systems.size() / 2;

@@ -319,8 +319,15 @@ Tuning Tuner::tune(StageStore& store, Progress* progress) const {
   tuning.goal = request_.goal;
   tuning.refused = rows.refused();
   tuning.rows = std::move(rows).take();
-  for (TunedRow& row : tuning.rows) row.generation = generations[row.composition];
-  if (tuning.rows.empty()) {
+  bool has_candidate = false;
+  for (TunedRow& row : tuning.rows) {
+    row.generation = generations[row.composition];
+    if (!any_part() && row.name != this->name()) {
+      row.candidate = !row.reference && row.variant_of.empty();
+    }
+    has_candidate |= row.candidate;
+  }
+  if (!has_candidate) {
     const std::string why =
         tuning.refused.empty() ? "" : " (" + tuning.refused.begin()->second + ")";
     throw UserError({experiment_.name, "system"}, "has no system that can be replayed" + why,

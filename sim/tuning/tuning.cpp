@@ -128,11 +128,17 @@ const TunedRow* best_row(const std::vector<const TunedRow*>& rows, const Goal& g
 }
 
 void judge(Tuning& tuning, const std::string& best_by) {
+  std::vector<TunedRow*> candidates;
   std::vector<Score> scores;
-  for (const TunedRow& row : tuning.rows) scores.push_back(row.score);
+  for (TunedRow& row : tuning.rows) {
+    row.on_front = false;
+    if (!row.candidate) continue;
+    candidates.push_back(&row);
+    scores.push_back(row.score);
+  }
   const std::vector<std::size_t> ranks = front_ranks(scores);
-  for (std::size_t i = 0; i < tuning.rows.size(); ++i) {
-    tuning.rows[i].on_front = ranks[i] == 0 && scores[i].feasible();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i]->on_front = ranks[i] == 0 && scores[i].feasible();
   }
   drop_duplicates(tuning.rows);
   std::vector<const TunedRow*> front;
@@ -141,11 +147,12 @@ void judge(Tuning& tuning, const std::string& best_by) {
   }
   const Goal& goal = tuning.goal;
   if (front.empty()) {
-    const auto nearest = std::min_element(
-        tuning.rows.begin(), tuning.rows.end(),
-        [](const TunedRow& a, const TunedRow& b) { return a.score.violation < b.score.violation; });
+    const TunedRow* nearest = *std::min_element(candidates.begin(), candidates.end(),
+                                                [](const TunedRow* a, const TunedRow* b) {
+                                                  return a->score.violation < b->score.violation;
+                                                });
     throw UserError({"tune", ""},
-                    "none of " + std::to_string(tuning.rows.size()) +
+                    "none of " + std::to_string(candidates.size()) +
                         " compositions meets the limits (" + goal.limits_text() +
                         "); the nearest has " + goal.text(nearest->reached),
                     "wider limits, or more --evaluations");

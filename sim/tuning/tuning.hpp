@@ -17,6 +17,8 @@ struct TunedRow {
   std::int64_t generation = 0;
   bool reference = false;    ///< a system as it ships, with the experiment's settings
   std::string variant_of{};  ///< the reference whose parts it has, with other parameters; or ""
+  /// Whether it may be best and on the front: where one system is tuned, others are only compared.
+  bool candidate = true;
   bool on_front = false;
   Objectives reached{};  ///< as they are
   Score score{};         ///< of those that are minimised, and the limits

@@ -76,7 +76,11 @@ void add_comparison(std::ostream& text, const Goal& goal, const std::vector<Tune
   for (const Comparison& one : all) {
     text << "  " << std::left << std::setw(static_cast<int>(width)) << one.reference->name << "  "
          << goal.text(one.reference->reached);
-    if (!one.reference->score.feasible()) text << ": misses the limits";
+    if (!one.reference->score.feasible()) {
+      text << (one.reference->cell.quality.output_error > 1 && !goal.max_output_error
+                   ? ": an output error above 1 is no answer"
+                   : ": misses the limits");
+    }
     if (one.tuned != nullptr) {
       text << "; tuned: " << goal.text(one.tuned->reached) << " (" << one.tuned->name << ")";
     }
@@ -250,7 +254,17 @@ std::string answer_text(const Tuning& tuning, const std::vector<Validation>& val
        << tuning.goal.text(best.reached) << ", "
        << other_quality_text(tuning.goal, best.cell.quality) << ".\n"
        << parts_text(best.composition)
-       << "To replay it, in this folder: kvreplay run replay.json\n\n";
+       << "To replay it, in this folder: kvreplay run replay.json\n";
+  std::vector<std::string> better_systems;
+  for (const Comparison& one : comparisons(tuning.rows, tuning.goal)) {
+    if (one.reference->candidate || !better(one.shown().score, best.score)) continue;
+    better_systems.push_back(one.shown().name + " (" + tuning.goal.text(one.shown().reached) + ")");
+  }
+  if (!better_systems.empty()) {
+    text << "Another system is better in " << tuning.goal.minimised_text() << ": "
+         << join(better_systems) << ".\n";
+  }
+  text << '\n';
   add_extremes(text, tuning);
   text
       << "\nAgainst systems as they ship, with the experiment's settings, and with the best of the "

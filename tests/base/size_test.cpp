@@ -88,6 +88,23 @@ TEST(Size, Counts) {
   }
 }
 
+TEST(Size, DecimalTextHasThreeDigits) {
+  for (const auto& [bytes, text] : {std::pair{0.0, "0 B"},
+                                    {512, "512 B"},
+                                    {999.4, "999 B"},
+                                    {999.6, "1.00 kB"},
+                                    {1000, "1.00 kB"},
+                                    {27385856, "27.4 MB"},
+                                    {420372480, "420 MB"},
+                                    {999499999, "999 MB"},
+                                    {999500000, "1.00 GB"},
+                                    {99950000, "100 MB"},
+                                    {9995000, "10.0 MB"},
+                                    {3.5e12, "3.50 TB"}}) {
+    EXPECT_EQ(decimal_size_text(bytes), text);
+  }
+}
+
 TEST(Size, Text) {
   EXPECT_EQ(size_text(0), "0 B");
   EXPECT_EQ(size_text(1023), "1023 B");

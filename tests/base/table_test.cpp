@@ -57,5 +57,21 @@ TEST(Table, Markdown) {
             "| system | what it is |\n|---|---|\n| [quest](quest.md) | a\\|b |\n| none |  |\n");
 }
 
+TEST(Table, NamesOfSeveralLinesEndInTheSameOne) {
+  Table table({{"system", kLeft}, {"tokens\nper_s"}});
+  table.add_row({"quest", "12.5"});
+  EXPECT_EQ(table.text(), "        tokens\nsystem   per_s\nquest     12.5\n");
+  EXPECT_EQ(table.text(false), "quest     12.5\n");
+}
+
+TEST(Table, Latex) {
+  Table table({{"system", kLeft}, {"hit_rate"}});
+  table.add_row({"50 % & {more} $x$ #1 a\\b ~^", "1"});
+  EXPECT_EQ(table.latex(),
+            "\\begin{tabular}{lr}\n\\toprule\nsystem & hit\\_rate \\\\\n\\midrule\n"
+            "50 \\% \\& \\{more\\} \\$x\\$ \\#1 a\\textbackslash{}b \\~{}\\^{} & 1 \\\\\n"
+            "\\bottomrule\n\\end{tabular}\n");
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -222,6 +222,10 @@ class DeviceTest(ProgramTest):
                                     cwd=self.folder, capture_output=True, text=True, check=False)
             self.assertEqual(result.returncode, 0 if drawn else 2, result.stderr)
             self.assertEqual((self.folder / f"{percent}.png").exists(), drawn)
+        subprocess.run([SOURCE / "tools/plot", "device", "measured.json", "--size", "3.3x4",
+                        "--style", "paper", "--out", "alone.png"], cwd=self.folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        self.assertTrue((self.folder / "alone.png").exists())
 
     def test_calibrate_of_reads_alone_says_nothing_of_writes(self):
         self.measurement("reads.json", ("ufs31",), (0,))

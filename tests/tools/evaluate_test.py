@@ -95,7 +95,7 @@ class Evaluate(ProgramTest):
                     (row["system"], row["budget"])]
             errors = [float(layer["residual_error"]) for layer in here]
             self.assertEqual([int(layer["layer"]) for layer in here], list(range(len(here))))
-            self.assertAlmostEqual(float(row["residual_error"]), np.mean(errors), delta=1e-9)
+            self.assertAlmostEqual(float(row["residual_error"]), np.sqrt(np.mean(np.square(errors))), delta=1e-9)
             self.assertEqual(int(float(row["worst_layer"])), int(np.argmax(errors)))
         subprocess.run([SOURCE / "tools/plot", "layers", self.folder / "first"], check=True,
                        stdout=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """A peer that lies: a device that is no agent of ours, before kvreplay; a host that is no kvreplay,
 before the agent; other users, before the socket of a served device. docs/security.md says what each
 of them cannot do."""
@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import unittest
 
 import agents
@@ -20,7 +21,7 @@ from agents import Agent, probe_request
 from program import PROGRAM, SOURCE, ProgramTest, tree
 from remote_case import GRID, MIB, PATIENCE, RemoteCase
 
-PEER = '''#!/usr/bin/python3
+PEER = '''#!{python}
 import json, os, struct, sys
 os.unlink(sys.argv[1])
 with open({answers!r}, "rb") as file:
@@ -87,7 +88,8 @@ class HostileDevice(RemoteCase):
         file = self.folder / "answers"
         file.write_bytes(repr({"hello": [self.hello], "open": [event("target")],
                                "schedule": [event("received")], **answers}).encode())
-        self.on_path("hostile-runner", PEER.format(answers=str(file), last=list(answers)))
+        self.on_path("hostile-runner", PEER.format(
+            python=sys.executable, answers=str(file), last=list(answers)))
         before = tree(self.folder)
         result = self.kvreplay(*words, "--agent-folder", self.home, "--link-timeout", "2")
         self.assertEqual(result.returncode, 2, result.stderr[:2000])
@@ -326,7 +328,7 @@ class SocketOfAServedDevice(ProgramTest):
         if os.geteuid() == 0:
             os.chmod(self.folder, 0o755)
             stranger = subprocess.run(
-                ["/usr/bin/python3", "-c", "import os, socket, sys\nos.setuid(65534)\n"
+                [sys.executable, "-c", "import os, socket, sys\nos.setuid(65534)\n"
                  "socket.socket(socket.AF_UNIX).connect(sys.argv[1])", path],
                 stderr=subprocess.PIPE, text=True, check=False)
             self.assertIn("PermissionError", stranger.stderr)

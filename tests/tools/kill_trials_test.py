@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """SIGKILL at random moments of sweep, tune, record and reproduce: nothing finished is lost, no output
 looks whole that is not, and the end is, byte for byte, that of a run that nobody killed (but for the
 time of a recording).

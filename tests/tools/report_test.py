@@ -3,6 +3,7 @@
 import base64
 import csv
 import gzip
+import hashlib
 import html.parser
 import json
 import re
@@ -14,7 +15,7 @@ import unittest
 from program import SOURCE, ProgramTest
 
 SMALL = ("--set", "timed_steps=2", "--set", "warm_up_steps=2", "--steps", "8", "--format", "none")
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "input"}
 
 
 class Page(html.parser.HTMLParser):
@@ -60,6 +61,20 @@ class Report(ProgramTest):
         self.succeed("report", run, *options)
         return Page((self.folder / run / "report.html").read_text())
 
+    def only_its_own_scripts(self, page, run):
+        """Its data, and its program, whose hash alone the browser runs."""
+        scripts = [attributes for tag, attributes in page.tags if tag == "script"]
+        self.assertEqual(scripts, [{"type": "application/json", "id": "data"}, {}])
+        content = (self.folder / run / "report.html").read_text()
+        program = content[content.rindex("<script>") + len("<script>"):content.rindex("</script>")]
+        digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
+        policy, = (attributes["content"] for tag, attributes in page.tags
+                   if attributes.get("http-equiv") == "Content-Security-Policy")
+        self.assertTrue(policy.startswith("default-src 'none';"))
+        self.assertIn(f"script-src 'sha256-{digest}'", policy)
+        self.assertEqual(sorted(re.findall(r"\w+-src", policy)),
+                         ["default-src", "img-src", "script-src", "style-src"])
+
     def rows(self, run="run"):
         with open(self.folder / run / "results.csv", newline="") as stream:
             return list(csv.DictReader(stream))
@@ -68,7 +83,7 @@ class Report(ProgramTest):
         page = self.page_of("run")
         for reference in page.references():
             self.assertRegex(reference, r"\Adata:(image/png|text/csv|application/gzip);base64,")
-        self.assertNotIn("script", {tag for tag, _ in page.tags})
+        self.only_its_own_scripts(page, "run")
         self.assertNotIn("@import", (self.folder / "run/report.html").read_text())
         self.assertNotRegex((self.folder / "run/report.html").read_text(), r"url\(")
 
@@ -93,6 +108,21 @@ class Report(ProgramTest):
         timeline = gzip.decompress(base64.b64decode(links["run-timeline.json.gz"].split(",")[1]))
         self.assertEqual(json.loads(timeline),
                          json.loads((self.folder / "run/timeline.json").read_text()))
+
+    def test_the_title_says_what_was_run(self):
+        title = (self.folder / "run/manifest.json").read_text()
+        self.assertIn("Five systems", title)  # the experiment's, which this run has little to do with
+        page = (self.folder / "run/report.html")
+        self.succeed("report", "run")
+        heading = re.search(r"<h1>(.*?)</h1>", page.read_text())[1]
+        self.assertEqual(heading, "quest, kvswap on ufs40, emmc51")
+        self.assertIn(f"<title>{heading}</title>", page.read_text())
+
+    def test_what_does_not_fit_is_said_at_the_top(self):
+        self.succeed("run", "first", "--set", f"trace={self.trace}", "--set", "device=ufs40", "--set",
+                     "system=quest", "--set", "platform.dram_bytes=1GiB", *SMALL, "--out", "tight")
+        self.assertIn("Does not fit", self.page_of("tight").text())
+        self.assertNotIn("Does not fit", self.page_of("run").text())
 
     def test_the_same_page_again_and_elsewhere(self):
         self.succeed("report", "run")
@@ -168,8 +198,9 @@ class Report(ProgramTest):
             inside = json.dumps(evil)[1:-1]
             file.write_text(re.sub(r"\bquest\b", lambda _: inside, file.read_text()))
         page = self.page_of("evil")
-        self.assertNotIn("script", {tag for tag, _ in page.tags})
+        self.only_its_own_scripts(page, "evil")
         self.assertIn(evil, page.text())
+        self.assertNotIn("<script>alert", (self.folder / "evil/report.html").read_text())
 
     def test_what_is_no_result_is_refused(self):
         (self.folder / "empty").mkdir()

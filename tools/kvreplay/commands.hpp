@@ -11,6 +11,7 @@ namespace kvreplay {
 void add_run(CLI::App& program);
 void add_sweep(CLI::App& program);
 void add_merge(CLI::App& program);
+void add_table(CLI::App& program);
 void add_tune(CLI::App& program);
 void add_cache(CLI::App& program);
 void add_list(CLI::App& program);

@@ -36,6 +36,29 @@ ExperimentRequest ExperimentOptions::request() const {
   return request;
 }
 
+void add_view_options(CLI::App& command, TableView& view) {
+  command.add_option("--format", view.format, "What to print")
+      ->check(one_of(table_formats()))
+      ->type_name(join(table_formats(), "|"))
+      ->capture_default_str();
+  as_list(
+      command.add_option("--columns", view.columns,
+                         "Columns to print, of `list metrics`: names, dram_* for all that begin "
+                         "so, +NAME to add one to the usual ones, all for every one"))
+      ->type_name("NAME,...");
+  as_list(
+      command.add_option("--sort", view.sort,
+                         "Order of the printed rows: by KEY, from the lowest; KEY:desc from the "
+                         "highest; the next key where equal"))
+      ->type_name("KEY,...");
+  command
+      .add_option("--width", view.width,
+                  "Characters per line of a table; what has no room is named below it; 0 = any")
+      ->check(in_range(std::size_t{0}, std::size_t{1} << 20))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
 void add_threads_option(CLI::App& command, int& threads, const std::string& what) {
   threads = 0;
   command

@@ -5,6 +5,7 @@
 
 #include "base/config_folder.hpp"
 #include "sim/replay/experiment_request.hpp"
+#include "sim/replay/results.hpp"
 
 namespace CLI {
 class App;
@@ -35,6 +36,9 @@ struct ExperimentOptions {
 
   [[nodiscard]] ExperimentRequest request() const;
 };
+
+/// --format, --columns, --sort and --width, for a table of results.
+void add_view_options(CLI::App& command, TableView& view);
 
 /// --threads or --jobs, by default 0: one per hardware thread. `what` names the results that do not
 /// depend on it, with its verb.

@@ -104,6 +104,7 @@ int run_command(int argc, char** argv) {
   add_run(program);
   add_sweep(program);
   add_merge(program);
+  add_table(program);
   add_tune(program);
   add_cache(program);
   add_list(program);

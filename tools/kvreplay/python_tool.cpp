@@ -65,9 +65,6 @@ void run_python_tool(const std::string& name, std::span<const std::string> argum
   const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
   const std::string last = messages.finish(failed);
   if (!failed) return;
-  if (last.starts_with("ModuleNotFoundError: ")) {
-    throw UserError({"kvreplay." + name, ""}, last, kAllowed);
-  }
   throw helper_error("kvreplay." + name, last, status);
 }
 

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -37,17 +36,10 @@
 namespace kvreplay {
 namespace {
 
-using Format = std::string (*)(std::span<const CellResult>);
-const std::map<std::string, Format> kFormats{
-    {"table", results_table},
-    {"json", results_json},
-    {"csv", results_csv},
-    {"none", [](std::span<const CellResult>) { return std::string(); }}};
-
 struct RunOptions {
   ExperimentOptions experiment;
   std::string out;
-  std::string format = "table";
+  TableView view;
   std::int64_t steps = 0;
   bool access_log = false;
   bool check = kChecksByDefault;
@@ -68,6 +60,7 @@ Experiment load_experiment(const RunOptions& options) {
   const std::vector<std::string> steps{"steps=" + std::to_string(options.steps)};
   Experiment experiment =
       options.experiment.request().load(options.steps > 0 ? steps : std::vector<std::string>{});
+  check_view(options.view, result_names(experiment.swept));
   return experiment;
 }
 
@@ -78,8 +71,10 @@ void warn_of_settings(const Experiment& experiment) {
   }
 }
 
-void warn_of_marks(const ReplayResult& result) {
+void warn_of_marks(const ReplayResult& result, const RunOptions& options) {
   for (const std::string& line : mark_lines(result.cells)) {
+    // A printed table says it above its numbers.
+    if (options.view.format == "table" && line.starts_with("exceeds_dram")) continue;
     std::cerr << "kvreplay: warning: " << line << '\n';
   }
 }
@@ -131,7 +126,7 @@ void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
   if (has_several_seeds(result.cells)) folder.write({"seeds.csv", seeds_csv(result.cells)});
 }
 void show_seeds(const RunOptions& options, const ReplayResult& result) {
-  if (options.format != "table" || !has_several_seeds(result.cells)) return;
+  if (options.view.format != "table" || !has_several_seeds(result.cells)) return;
   std::cout << '\n' << seeds_table(result.cells) << std::flush;
 }
 
@@ -169,10 +164,10 @@ void run_experiment(const RunOptions& options) {
   write_seeds(folder, result);
   const std::string name = folder.commit();
   write_timeline(options, result);
-  std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
   show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result);
+  warn_of_marks(result, options);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -286,10 +281,10 @@ void run_sweep(const RunOptions& options) {
   if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
   const std::string name = folder.commit();
   write_timeline(options, result);
-  std::cout << kFormats.at(options.format)(result.cells) << std::flush;
+  std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
   show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result);
+  warn_of_marks(result, options);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -311,10 +306,7 @@ void add_common_options(CLI::App& command, RunOptions& options) {
       .add_option("--out", options.out,
                   "New folder for the results (default: results/EXPERIMENT, numbered when taken)")
       ->type_name("DIR");
-  command.add_option("--format", options.format, "What to print")
-      ->check(one_of(kFormats))
-      ->type_name("table|json|csv|none")
-      ->capture_default_str();
+  add_view_options(command, options.view);
   add_threads_option(command, options.experiment.threads, "results do");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
       ->check(in_range(1, 1 << 30))
@@ -350,6 +342,7 @@ void add_run(CLI::App& program) {
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
+      "  kvreplay run first --columns +dram_share,recall --sort output_error\n"
       "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv\n"
       "  kvreplay run first --out first --timeline first/timeline.json");
   command->callback([options] { run_experiment(*options); });
@@ -388,6 +381,7 @@ void add_merge(CLI::App& program) {
   struct MergeOptions {
     std::vector<std::string> shards;
     std::string out;
+    TableView view;
   };
   auto options = std::make_shared<MergeOptions>();
   command->add_option("SHARDS", options->shards, "Folders that `kvreplay sweep --shard` made")
@@ -395,10 +389,11 @@ void add_merge(CLI::App& program) {
   command->add_option("--out", options->out, "New folder for the results")
       ->type_name("DIR")
       ->required();
+  add_view_options(*command, options->view);
   command->callback([options] {
     ResultFolder folder = ResultFolder::at(options->out);
     const ResultTable cells = merge_shards(options->shards, folder.temporary_path());
-    std::cout << table_text(cells);
+    std::cout << view_text(cells, options->view);
     std::cerr << "kvreplay: results in " << folder.commit() << '\n';
   });
 }

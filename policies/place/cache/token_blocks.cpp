@@ -31,7 +31,13 @@ class TokenBlocks final : public Cache {
   }
 
   void notify_resize(GroupKey key, std::int64_t bytes) override {
-    if (!contains(key)) return;
+    if (!contains(key)) {
+      // It may have been read in this step, and come in at its end.
+      for (Read& read : read_) {
+        if (read.key == key) read.bytes = bytes;
+      }
+      return;
+    }
     used_bytes_ += bytes - bytes_.get(key);
     bytes_.set(key, bytes);
   }

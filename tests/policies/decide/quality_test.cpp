@@ -129,7 +129,7 @@ TEST(LayerMeans, TheResidualErrorCountsEveryLayerAndNamesTheWorst) {
   layers[1].means = {.output_error = 0.5, .residual_error = 0.1};
   layers[2].means = {.output_error = 0.2, .residual_error = 0.2};
   EXPECT_DOUBLE_EQ(system_means(layers).output_error, 0.35);
-  EXPECT_DOUBLE_EQ(system_means(layers).residual_error, (0.1 + 0.2) / 3);
+  EXPECT_DOUBLE_EQ(system_means(layers).residual_error, std::sqrt((0.01 + 0.04) / 3));
   EXPECT_EQ(worst_layer(layers).layer, 6);
   layers[0].means.residual_error = nan;
   EXPECT_TRUE(std::isnan(system_means(layers).residual_error));

@@ -62,6 +62,9 @@ void expect_softmax(const std::vector<float>& values, float scale) {
     }
     ASSERT_EQ(bits_of(weights), bits_of(first)) << isa_name(isa) << " n " << n;
     ASSERT_EQ(log_sum, first_log_sum);
+    std::vector<float> apart(values.size());
+    ASSERT_EQ(softmax(values.data(), apart.data(), n, scale), log_sum);
+    ASSERT_EQ(bits_of(apart), bits_of(weights));
   }
 }
 

@@ -1,7 +1,7 @@
 // Our side of tools/scripts/compare-speed. Reads one line at a time: a work with its arguments,
 // which prepares it and answers "ready", or "run", which does it once and answers with the seconds
-// that it took. The script runs a peer between two runs, so that other load of the machine meets
-// both.
+// of processor time that it took. The script runs a peer between two runs, so that other load of
+// the machine meets both.
 //
 //   read BYTES                                     one core reads a buffer
 //   multiply                                       one core's fused multiply-adds, 2e8 operations
@@ -11,7 +11,8 @@
 //
 // Files are raw: half-precision rows, single-precision queries, int32 tokens.
 
-#include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -194,6 +195,13 @@ Work attend_work(std::istream& line) {
   };
 }
 
+/// Processor time, so that other programs on a shared machine do not count.
+std::int64_t processor_ns() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
+}
+
 Work work_of(const std::string& text) {
   std::istringstream line(text);
   std::string name;
@@ -214,10 +222,9 @@ void serve() {
       std::cout << "ready" << std::endl;
       continue;
     }
-    const auto start = std::chrono::steady_clock::now();
+    const std::int64_t start = processor_ns();
     work();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    std::cout << taken.count() << std::endl;
+    std::cout << static_cast<double>(processor_ns() - start) * 1e-9 << std::endl;
   }
 }
 

@@ -486,5 +486,117 @@ TEST(Results, TheTableShowsOnceWhatIsTheSameEverywhere) {
   EXPECT_EQ(results_table({}), "");
 }
 
+std::size_t longest_line_of(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+/// Rows in which every column differs.
+std::vector<CellResult> varied_cells() {
+  std::vector<CellResult> cells{made_up_cell("one", 1'000'000), made_up_cell("two", 2'500'000),
+                                made_up_cell("three", 1'500'000)};
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    CellResult& cell = cells[i];
+    cell.device = "device" + std::to_string(i);
+    cell.platform_dram_bytes = 1'000'000'000;
+    cell.timing.dram.cache_bytes = static_cast<std::int64_t>(i + 1) * 420'000'000;
+    cell.timing.requested_bytes = 10;
+    cell.timing.hit_bytes = static_cast<std::int64_t>(i);
+    cell.timing.energy.compute_nj = 1e9 * static_cast<double>(i + 1);
+    cell.quality.attention_mass = 0.9 - 0.1 * static_cast<double>(i);
+    cell.quality.output_error = 0.1 * static_cast<double>(i);
+    cell.quality.attended_tokens = 64 * static_cast<double>(i + 1);
+    for (StepTiming& step : cell.timing.steps) {
+      step.compute_ns = static_cast<SimTime>(1000 + i);
+      step.exposed_io_ns = static_cast<SimTime>(100'000 * (i + 1));
+      step.read_bytes = static_cast<std::int64_t>(4'000'000 * (i + 1));
+    }
+    cell.settings = {{"system.selection.budget_tokens", Value(static_cast<std::int64_t>(64 << i))}};
+  }
+  return cells;
+}
+
+TEST(Results, ATableIsAtMostAHundredWideAndKeepsSpeedAndQuality) {
+  const std::string table = results_table(varied_cells());
+  EXPECT_LE(longest_line_of(table), 100U) << table;
+  for (const char* kept :
+       {"budget", "tokens", "latency", "attention", "output", "420 MB", "1.26 GB", "4.00 MB"}) {
+    EXPECT_NE(table.find(kept), std::string::npos) << kept << '\n' << table;
+  }
+  EXPECT_NE(table.find("Not shown (--columns"), std::string::npos);
+}
+
+TEST(Results, WhatNoMachineCouldHoldIsSaidAboveTheTable) {
+  const std::string table = results_table(varied_cells());
+  EXPECT_EQ(table.find("WARNING: does not fit in the platform's DRAM"), 0U) << table;
+  EXPECT_NE(table.find("three (1.26)"), std::string::npos);
+  EXPECT_EQ(table.find("two (0.84)"), std::string::npos);
+}
+
+TEST(Results, AViewHasTheColumnsAndRowsThatWereAskedFor) {
+  const ResultTable table = result_rows(varied_cells());
+  EXPECT_EQ(view_text(table, {.format = "csv"}), csv_text(table)) << "every column, unrounded";
+  EXPECT_EQ(view_text(table, {.format = "json"}), json_text(table));
+  EXPECT_EQ(view_text(table, {.format = "none"}), "");
+  EXPECT_EQ(
+      view_text(table,
+                {.format = "csv", .columns = {"system", "latency_ms"}, .sort = {"latency_ms"}}),
+      "system,latency_ms\none,1\nthree,1.5\ntwo,2.5\n");
+  EXPECT_EQ(
+      view_text(table, {.format = "csv", .columns = {"system"}, .sort = {"budget_tokens:desc"}}),
+      "system\nthree\ntwo\none\n");
+  // Rows without names say nothing to people.
+  const std::string labelled = view_text(table, {.columns = {"dram_share"}});
+  EXPECT_NE(labelled.find("three"), std::string::npos);
+  EXPECT_NE(labelled.find("dram_share"), std::string::npos);
+  EXPECT_EQ(labelled.find("latency"), std::string::npos);
+  const std::string added = view_text(table, {.columns = {"+recall", "+latency_p99_ms"}});
+  EXPECT_NE(added.find("p99_ms"), std::string::npos);
+  EXPECT_NE(added.find("attention"), std::string::npos);
+  const std::string every = view_text(table, {.columns = {"dram_*"}});
+  EXPECT_NE(every.find("dram_weights"), std::string::npos);
+}
+
+TEST(Results, AViewIsMarkdownOrLatex) {
+  const ResultTable table = result_rows(varied_cells());
+  TableView view{.format = "md", .columns = {"system", "dram_kv_bytes"}};
+  EXPECT_NE(
+      view_text(table, view).find("| system | dram_kv_bytes |\n|---|---|\n| one | 420 MB |\n"),
+      std::string::npos);
+  view.format = "latex";
+  const std::string latex = view_text(table, view);
+  EXPECT_NE(latex.find("system & dram\\_kv\\_bytes \\\\\n\\midrule\none & 420 MB"),
+            std::string::npos);
+  EXPECT_EQ(latex.find("% WARNING"), 0U) << latex;
+}
+
+TEST(Results, AViewOfWhatThereIsNotIsRefused) {
+  const std::vector<std::string> names = result_names(std::vector<std::string>{"batch.of"});
+  const auto refused = [&](const TableView& view) {
+    return user_error_of([&] { check_view(view, names); });
+  };
+  EXPECT_THAT(refused({.columns = {"latency"}}), testing::HasSubstr("--columns"));
+  EXPECT_THAT(refused({.columns = {"latncy_ms"}}), testing::HasSubstr("latency_ms"));
+  EXPECT_THAT(refused({.sort = {"latency_ms:down"}}), testing::HasSubstr("KEY:desc"));
+  EXPECT_THAT(refused({.sort = {"nothing*"}}), testing::HasSubstr("--sort"));
+  check_view({.columns = {"all", "+recall", "dram_*"}, .sort = {"latency_ms:desc", "of"}}, names);
+}
+
+TEST(Results, ACsvFileReadsBackAsTheSameTable) {
+  const ResultTable table = result_rows(varied_cells());
+  const ResultTable again = table_from_csv(csv_text(table), "results.csv");
+  EXPECT_EQ(csv_text(again), csv_text(table));
+  EXPECT_EQ(table_text(again), table_text(table));
+  const ResultTable odd = table_from_csv("name,\"a,\"\"b\"\"\"\n\"x\ny\",1\n,\n", "f.csv");
+  EXPECT_EQ(odd.columns.at(1).name, "a,\"b\"");
+  EXPECT_EQ(odd.rows.at(0).at(0), CellValue{std::string("x\ny")});
+  for (const char* bad : {"", "a,b\n", "a,b\n1\n"}) {
+    EXPECT_THAT(user_error_of([&] { static_cast<void>(table_from_csv(bad, "f.csv")); }),
+                testing::HasSubstr("f.csv"));
+  }
+}
+
 }  // namespace
 }  // namespace kvreplay

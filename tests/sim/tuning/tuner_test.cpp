@@ -121,6 +121,27 @@ TEST_F(TunerTest, TunesTheSystemsInTheComparison) {
   }
 }
 
+TEST_F(TunerTest, TheBestIsOfTheSystemThatIsTuned) {
+  // Nothing has less error than the whole cache in memory, which is no setting of Quest.
+  TuneRequest wanted = request("quest");
+  wanted.against = {"in_memory"};
+  wanted.goal.max_dram_bytes = std::int64_t{1} << 40;
+  wanted.goal.max_latency_ms = 1e9;
+  wanted.goal.also = {"quality"};
+  const Tuning tuning = Tuner(wanted).tune(StageStore::none(), nullptr);
+  const TunedRow& best = tuning.rows[tuning.best];
+  EXPECT_EQ(json::parse(best.composition)["scoring"]["part"], "min_max");
+  for (const TunedRow& row : tuning.rows) {
+    if (row.name != "in_memory") continue;
+    EXPECT_FALSE(row.on_front);
+    const bool is_better = better(row.score, best.score);
+    const std::string answer = answer_text(tuning, {});
+    EXPECT_EQ(
+        answer.find("Another system is better in lost quality: in_memory (") != std::string::npos,
+        is_better);
+  }
+}
+
 TEST_F(TunerTest, WhatHasALimitIsNotMinimised) {
   TuneRequest wanted = request("any");
   wanted.goal.max_dram_bytes = std::int64_t{1} << 40;

@@ -42,10 +42,11 @@ def execute(words: Iterable[object], quiet: bool = False) -> tuple[str, str]:
     once. A failure is a UserError with the last line of what it said."""
     words = [str(word) for word in words]
     said = []
+    environment = {"KVREPLAY_PYTHON": sys.executable, **os.environ}  # for what the program draws
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
             process = subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True,
-                                       errors="replace")
+                                       errors="replace", env=environment)
         except (OSError, ValueError) as error:  # no program; a NUL in an argument
             raise UserError(f"{words[0]}: cannot be run ({reason(error)}); allowed: a built "
                             "kvreplay and words of its command line") from None

@@ -6,12 +6,10 @@ Reads FOLDER/closed_loop.csv and manifest.json; writes FOLDER/closed_loop.pdf an
 
 import json
 import pathlib
-import sys
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kvreplay import plot_style
-from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
 from kvreplay.plot_style import plt
@@ -66,9 +64,14 @@ def draw(rows, title):
     by_budget = [row for row in rows if row["budget_unit"] == "tokens"]
     by_bits = [row for row in rows if row["budget_unit"] != "tokens"]
     count = 1 + 2 * bool(by_budget) + bool(by_bits)  # no panel without data
-    width = plot_style.PANEL_INCHES * max(2, count)
-    figure, axes = plt.subplots(1, count, figsize=(width, 2.8), squeeze=False)
-    panels = iter(axes[0])
+    columns = count
+    if plot_style.Look.size is not None and plot_style.Look.size[0] < 1.4 * count:
+        columns = min(2, count)
+    width = plot_style.PANEL_INCHES * max(2, columns)
+    figure, axes = plt.subplots(-(-count // columns), columns, figsize=(width, 2.8), squeeze=False)
+    for unused in list(axes.flat)[count:]:
+        unused.set_visible(False)
+    panels = iter(axes.flat)
     if by_budget:
         budgets = sorted({int(row["budget"]) for row in by_budget})
         for y, label in ((kl, "KL to full attention (nats)"),
@@ -97,7 +100,7 @@ def draw(rows, title):
         draw_scatter(panel, rows, lambda row: float(row["output_error"]), kl, styles, line=False)
         panel.set_xlabel("Output error of the replay")
     panel.set_ylabel("KL of the closed loop (nats)")
-    figure.suptitle(title, fontsize=8)
+    plot_style.title(figure, title, fontsize=8)
     plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=name, **style)
                                      for name, style in styles.items()])
     return figure
@@ -118,16 +121,7 @@ def title_of(folder):
     return title.replace("$", r"\$")
 
 
-def main():
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
-                        help="what `kvreplay evaluate --out FOLDER` wrote")
-    folder = parser.parse_args().folder
+def figures(folder):
+    """(name, figure) of each figure of the folder."""
     rows = table(folder / "closed_loop.csv", NEEDED, ALLOWED)
-    figure = draw(rows, title_of(folder))
-    for file in plot_style.save(figure, folder / "closed_loop"):
-        print(file)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code("kvreplay", main))
+    return [("closed_loop", draw(rows, title_of(folder)))]

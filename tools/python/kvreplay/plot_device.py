@@ -1,14 +1,14 @@
 """Draws a device: bandwidth by request size, and IOPS by depth.
 
-Reads what `kvreplay device describe --csv` prints; lays the points of a `kvreplay device probe`
-over it where one is given.
+Reads what `kvreplay device describe --csv` prints, and lays the points of a `kvreplay device probe`
+over it where one is given; or the probe alone.
 """
 
 import json
 import pathlib
 import sys
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
@@ -45,6 +45,20 @@ def read_probe(file, share):
     return *target, points
 
 
+def read_alone(file):
+    """A probe that is drawn without a model: its reads, or else its writes."""
+    try:
+        path, size, points = read_probe(file, 0)
+        share = 0
+    except UserError as error:
+        if "has no random" not in str(error):
+            raise
+        path, size, points = read_probe(file, 1)
+        share = 1
+    title = f"{path}: measured, random {requests_text(share)} over {size_text(size)}"
+    return size, share, points, title
+
+
 def requests_text(share):
     return {0: "reads", 1: "writes"}.get(share, f"requests of which {100 * share:g} % are writes")
 
@@ -75,12 +89,13 @@ def draw_curves(axes, model, probe, curve, across, value, label):
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     plot_style.label_ticks(axes.xaxis, sorted({point[across] for point in model}), 0.1, across == "bytes")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, fontsize=7, handlelength=1.4,
-                columnspacing=1.2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, handlelength=1.4,
+                fontsize=min(7, plt.rcParams["legend.fontsize"]), columnspacing=1.2)
 
 
 def draw(title, model, probed, probe):
-    figure, (by_size, by_depth) = plt.subplots(1, 2, figsize=(7, 3.3))
+    narrow = plot_style.Look.size is not None and plot_style.Look.size[0] < 5  # one column of a paper
+    figure, (by_size, by_depth) = plt.subplots(*((2, 1) if narrow else (1, 2)), figsize=(7, 3.3))
     draw_curves(by_size, model, probe, "depth", "bytes", "mb_s", lambda depth: f"depth {depth}")
     by_size.set_xlabel("Request size (KiB)")
     by_size.set_ylabel("Bandwidth (MB/s)")
@@ -89,32 +104,39 @@ def draw(title, model, probed, probe):
     by_depth.set_ylabel("IOPS")
     if probe is not None:
         title += f" (lines), measured on {probed} (points)"
-    figure.suptitle(title, fontsize=8)
+    plot_style.title(figure, title, fontsize=8)
     return figure
 
 
 def main():
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("csv", type=pathlib.Path, metavar="CSV",
-                        help="what `kvreplay device describe --csv` prints; - for standard input")
+                        help="what `kvreplay device describe --csv` prints, - for standard input; "
+                             "or the JSON of a `kvreplay device probe`")
     parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
                         help="the result of a `kvreplay device probe`, drawn over the model")
     parser.add_argument("--title", help="title of the figure (default: the device's name)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
                         help="the figure; both without .pdf or .png (default: beside CSV)")
+    plot_options.add_look(parser, with_file=False)
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     if str(arguments.csv) == "-" and arguments.out is None:
         raise UserError("--out: found nothing; allowed with standard input: a file")
-    device, described, share, model = read_model(arguments.csv)
+    if arguments.csv.suffix == ".json":
+        described, share, model, title = read_alone(arguments.csv)
+    else:
+        device, described, share, model = read_model(arguments.csv)
+        title = f"{device}: model, random {requests_text(share)} over {size_text(described)}"
     probed, probe = None, None
     if arguments.probe:
         probed, size, probe = read_probe(arguments.probe, share)
         if size != described:
             print(f"kvreplay: warning: the model's requests are spread over {described} bytes, "
                   f"the probe's over {size}: describe --range {size}", file=sys.stderr)
-    title = arguments.title or (f"{device}: model, random {requests_text(share)} over "
-                                f"{size_text(described)}")
-    name = arguments.out or arguments.csv.with_name(arguments.csv.name.removesuffix(".csv"))
+    title = arguments.title or title
+    name = arguments.out or arguments.csv.with_name(
+        arguments.csv.name.removesuffix(".csv").removesuffix(".json"))
     try:
         for file in plot_style.save(draw(title, model, probed, probe), name):
             print(file, file=sys.stderr if str(arguments.csv) == "-" else sys.stdout)

@@ -9,7 +9,7 @@ import math
 import pathlib
 import sys
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
@@ -89,10 +89,12 @@ def main():
     parser.add_argument("--quality", choices=QUALITIES,
                         help="the vertical axis (default: residual_error, or output_error where "
                         "the trace lacks what that is computed from)")
+    plot_options.add_look(parser)
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     file, rows = read_rows(arguments.folder)
     quality = quality_of(rows, arguments.quality, arguments.folder / file)
-    for made in plot_style.save(draw(rows, quality), arguments.folder / "layers"):
+    for made in plot_options.save([("layers", draw(rows, quality))], arguments, arguments.folder):
         print(made)
 
 

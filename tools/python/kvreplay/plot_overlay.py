@@ -10,7 +10,7 @@ import sys
 
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import csv_rows
@@ -95,7 +95,7 @@ def draw(tables, title):
         draw_table(axes, name, rows)
     for axes in panels.flat[len(tables):]:
         axes.set_visible(False)
-    figure.suptitle(title, fontsize=9)
+    plot_style.title(figure, title, fontsize=9)
     return figure
 
 
@@ -107,7 +107,9 @@ def main():
                         help="title of the figure")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", required=True,
                         help="the figure; without .pdf or .png, both are written")
+    plot_options.add_look(parser, with_file=False)
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     tables = read_tables(arguments.csv)
     try:
         for file in plot_style.save(draw(tables, arguments.title), arguments.out):

@@ -6,11 +6,8 @@ STEM.pdf and STEM.png.
 """
 
 import json
-import pathlib
-import sys
 
 from kvreplay import plot_style
-from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import csv_rows
 from kvreplay.plot_style import plt
@@ -69,17 +66,6 @@ def draw(results):
     return figure
 
 
-def main():
-    parser = Parser(description=__doc__)
-    parser.add_argument("folders", type=pathlib.Path, metavar="FOLDER", nargs="+",
-                        help="the results of a `kvreplay device replay`")
-    parser.add_argument("--out", type=pathlib.Path, metavar="STEM",
-                        help="the figure, without .pdf (default: FOLDER/replay of the first)")
-    arguments = parser.parse_args()
-    figure = draw([read_result(folder) for folder in arguments.folders])
-    for file in plot_style.save(figure, arguments.out or arguments.folders[0] / "replay"):
-        print(file)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code("kvreplay", main))
+def figures(*folders):
+    """(name, figure) of the one figure of the folders."""
+    return [("replay", draw([read_result(folder) for folder in folders]))]

@@ -6,13 +6,10 @@ model, platform, batch) of the results. A series is a system with the settings t
 """
 
 import math
-import pathlib
-import sys
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kvreplay import plot_style
-from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
 from kvreplay.plot_style import plt
@@ -99,9 +96,13 @@ def draw_quality(axes, rows, styles, many, quality, limits):
         axes.text(0.5, 0.5, "not known: the context is\nlonger than the recording", fontsize=7,
                   transform=axes.transAxes, ha="center", va="center")
     for row in known:
-        style = dict(styles[row["series"]], marker="o") if many else styles[row["series"]]
-        axes.scatter(float(row["tokens_per_s"]), float(row[quality]), s=6 if many else 34, zorder=3,
-                     clip_on=False, edgecolors="none" if many else "white", linewidths=0.6, **style)
+        style = dict(styles[row["series"]], **({"marker": "o"} if many else {}))
+        size = 6 if many else (1.05 * plt.rcParams["lines.markersize"]) ** 2 * 34 / 40
+        edge = "none" if many else "white"
+        if plot_style.does_not_fit(row):
+            style["facecolors"], edge = "white", style.pop("color")
+        axes.scatter(float(row["tokens_per_s"]), float(row[quality]), s=size, zorder=3,
+                     clip_on=False, edgecolors=edge, linewidths=0.6, **style)
     axes.set_xscale("log")
     axes.set_xlim(limits)
     plain_log_ticks(axes.xaxis, *limits)
@@ -157,7 +158,8 @@ def draw_latency(axes, rows, names, numbers):
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.set_xlabel("Time per token (ms)")
-    labels = [f"{name}  {numbers[name]}" if numbers else name for name in names]
+    labels = [plot_style.shown_name(name) + (f"  {numbers[name]}" if numbers else "")
+              for name in names]
     axes.set_yticks(range(len(names)), labels)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
@@ -175,6 +177,9 @@ def title_of(case, rows, hidden):
     if rows[0]["projection"] != "none":
         title += f"\nprojected, query heads/KV heads x size: {plain(rows[0]['projection'])}"
     marks = sorted({mark for row in rows for mark in row.get("marks", "").split()})
+    if "exceeds_dram" in marks:
+        marks.remove("exceeds_dram")
+        title += "\n* hollow: does not fit in the platform's DRAM (dram_share above 1)"
     if marks:
         title += f"\n* {', '.join(marks)}: column marks of results.csv"
     if hidden > 0:
@@ -205,13 +210,14 @@ def draw(case, rows, quality):
         axes[0][column].set_title(plain(device))
     axes[0][0].set_ylabel(QUALITIES[quality].replace(" of ", "\nof ", 1))
 
-    figure.suptitle(title_of(case, rows, len(names) - len(barred)), fontsize=8)
+    plot_style.title(figure, title_of(case, rows, len(names) - len(barred)), fontsize=8)
     marks = [plt.Line2D([], [], linestyle="none", label=name, **styles[name])
              for name in names if not many]
     marks += [plt.Rectangle((0, 0), 1, 1, color=plot_style.COMPUTE, label="compute"),
               plt.Rectangle((0, 0), 1, 1, color=plot_style.EXPOSED_IO, label="exposed I/O")]
     plot_style.legend_below(figure, marks)
     if many:
+        plot_style.finish(figure)
         figure.canvas.draw()
         figure.set_layout_engine("none")  # positions stay as they are now
         for column, device in enumerate(devices):
@@ -221,21 +227,8 @@ def draw(case, rows, quality):
     return figure
 
 
-def main():
-    parser = Parser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
-                        help="what `kvreplay run --out FOLDER` wrote")
-    parser.add_argument("--quality", choices=QUALITIES, default="attention_mass",
-                        help="the vertical axis (default: %(default)s)")
-    arguments = parser.parse_args()
-    rows = read_rows(arguments.folder / "results.csv", arguments.quality)
-
-    cases = cases_of(rows)
-    for case, here in cases:
-        name = "figure" if len(cases) == 1 else "figure-" + "-".join(case).replace("/", "_")
-        for file in plot_style.save(draw(case, here, arguments.quality), arguments.folder / name):
-            print(file)
-
-
-if __name__ == "__main__":
-    sys.exit(exit_code("kvreplay", main))
+def figures(folder, quality="attention_mass"):
+    """(name, figure) of each case of the folder's results."""
+    cases = cases_of(read_rows(folder / "results.csv", quality))
+    return [("figure" if len(cases) == 1 else "figure-" + "-".join(case).replace("/", "_"),
+             draw(case, here, quality)) for case, here in cases]

@@ -10,7 +10,7 @@ import sys
 
 import numpy
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_style import plt
@@ -28,7 +28,9 @@ PANELS = {
 def main():
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("report", type=pathlib.Path, metavar="FILE.json")
+    plot_options.add_look(parser)
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     try:
         report = json.loads(arguments.report.read_text(encoding="utf-8"))
         heads = report["heads"]
@@ -55,12 +57,12 @@ def main():
         panel.set_title(label)
         panel.set_xlabel("recorded")
         panel.set_ylabel("SYNTHETIC")
-    figure.suptitle(f"SYNTHETIC heads against those of {report['source']}\n"
+    plot_style.title(figure, f"SYNTHETIC heads against those of {report['source']}\n"
                     "grey band: within ±10 % of recorded", fontsize=8)
     plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=f"layer {layer}",
                                                 **styles[layer]) for layer in layers])
-    name = arguments.report.with_name(arguments.report.name.removesuffix(".json"))
-    for file in plot_style.save(figure, name):
+    name = arguments.report.name.removesuffix(".json")
+    for file in plot_options.save([(name, figure)], arguments, arguments.report.parent):
         print(file)
 
 

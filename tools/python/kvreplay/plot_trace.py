@@ -9,7 +9,7 @@ import sys
 
 import numpy
 
-from kvreplay import plot_style
+from kvreplay import plot_options, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.plot_style import plt
@@ -74,7 +74,7 @@ def draw_values(trace, progress):
         panel.set_ylabel("Density")
         state = "" if name == "value" else ", after RoPE" if rotated(trace) else ", before RoPE"
         panel.set_xlabel(f"Component of a {name}{state}")
-    figure.suptitle(titled(trace, "Values, the middle 99.9 %"), fontsize=8)
+    plot_style.title(figure, titled(trace, "Values, the middle 99.9 %"), fontsize=8)
     plot_style.legend_below(figure, axes[0].get_lines())
     return figure
 
@@ -115,7 +115,7 @@ def draw_mass(trace, progress):
     panel.set_ylim(0, 1.01)
     panel.set_xlabel(f"B, tokens of up to {trace.tokens}")
     panel.set_ylabel("Attention mass of the B heaviest tokens")
-    figure.suptitle(titled(trace, "Attention mass against the budget"), fontsize=8)
+    plot_style.title(figure, titled(trace, "Attention mass against the budget"), fontsize=8)
     plot_style.legend_below(figure, panel.get_lines())
     return figure
 
@@ -153,7 +153,7 @@ def draw_keys(trace, progress):
     figure.colorbar(drawn, ax=axes, label="Position in the text (tokens)")
     state = "after RoPE" if rotated(trace) and not back else "before RoPE"
     what = f"Keys of KV head 0, {state}; line: means of eighths of the text, from the square"
-    figure.suptitle(titled(trace, what), fontsize=8)
+    plot_style.title(figure, titled(trace, what), fontsize=8)
     return figure
 
 
@@ -161,7 +161,10 @@ def main():
     parser = Parser(description=__doc__.splitlines()[0])
     parser.add_argument("trace", type=pathlib.Path, metavar="TRACE", help="a .kvtrace.h5 file")
     parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="for the figures")
+    plot_options.add_look(parser, with_file=False)
+    parser.add_argument("--title", help="instead of the figures' own; '' for none")
     arguments = parser.parse_args()
+    plot_options.apply_look(arguments)
     try:
         trace = open_trace(arguments.trace)
         arguments.folder.mkdir(parents=True, exist_ok=True)

@@ -120,9 +120,14 @@ def draw(points, about, label):
         panels[0].text(0.01, 0.01, f"at the bottom, {floor / 10 ** exponent:.1f}e{exponent}: none",
                        transform=panels[0].transAxes, fontsize=5.5)
     panels[0].set_ylabel(label)
-    figure.suptitle("\n".join(textwrap.wrap(about["about"], 100)), fontsize=8)
+    plot_style.title(figure, "\n".join(textwrap.wrap(about["about"], 100)), fontsize=8)
     plot_style.legend_below(figure, handles)
     return figure
+
+
+def figures(folder):
+    """(name, figure) of each figure of the folder."""
+    return [("figure", draw(*read(folder)))]
 
 
 def main():
@@ -130,8 +135,8 @@ def main():
     parser.add_argument("folder", type=pathlib.Path, metavar="FOLDER",
                         help="the results of a `kvreplay tune` search")
     folder = parser.parse_args().folder
-    points, about, label = read(folder)
-    plot_style.save(draw(points, about, label), folder / "figure")
+    for name, figure in figures(folder):
+        plot_style.save(figure, folder / name)
 
 
 if __name__ == "__main__":

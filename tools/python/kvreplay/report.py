@@ -1,36 +1,53 @@
-"""Writes one HTML page of a folder that `kvreplay run`, `sweep` or `merge` made: its tables, figures,
-configuration, provenance and timeline. The page holds all that it shows and loads nothing.
+"""Writes one HTML page of a folder that `kvreplay run`, `sweep`, `merge`, `live`, `tune`, `evaluate`
+or `reproduce` made: a table to sort and filter, a chart of any two columns, figures, configuration,
+provenance and timeline. The page holds all that it shows and loads nothing.
 """
 
 import argparse
 import base64
 import csv
 import gzip
+import hashlib
 import html
 import io
 import json
-import math
 import os
 import pathlib
 import subprocess
 import sys
 
-from kvreplay import plot_input, plot_results, plot_style
+from kvreplay import plot_any, plot_chart, plot_input, plot_results, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.partial_names import partial_path
+from kvreplay.plot_metrics import HIGHER_IS_BETTER, is_number, shown_value
 from kvreplay.progress import Progress
+from kvreplay.report_script import SCRIPT
 
-FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
+FOLDER = "a folder of `kvreplay run`, `sweep`, `merge`, `live`, `tune`, `evaluate` or `reproduce`"
 MAX_FIGURES = 12
 MAX_SPANS = 4000  # in the picture of the timeline
 
-# What the first table shows; the second one has every column.
-MAIN = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
-        "latency_ms", "compute_ms", "exposed_io_ms", "read_bytes_per_step", "hit_rate",
-        "dram_kv_bytes", "energy_mj_per_token", "attention_mass", "output_error")
+# What the table shows at first, by kind of folder, with what was swept.
+RESULTS = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
+           "latency_ms", "exposed_io_ms", "attention_mass", "output_error", "read_bytes_per_step",
+           "hit_rate", "dram_kv_bytes", "energy_mj_per_token", "marks")
+MAIN = {
+    "results": RESULTS,
+    "live": RESULTS,
+    "tuning": ("system", "reference", "feasible", "front", "latency_ms", "dram_kv_bytes",
+               "attention_mass", "output_error", "tokens_per_s", "read_bytes_per_step", "hit_rate",
+               "marks"),
+    "closed-loop": ("system", "budget", "budget_unit", "stored_bits", "perplexity", "full_perplexity",
+                    "kl_nats", "agreement", "attention_mass", "output_error", "recall"),
+    "claims": ("paper", "claim", "case", "verdict", "ratio", "reported", "simulated", "unit"),
+}
+AXES = {"results": ("tokens_per_s", "attention_mass"), "live": ("tokens_per_s", "attention_mass"),
+        "tuning": ("latency_ms", "output_error"), "closed-loop": ("output_error", "kl_nats"),
+        "claims": ("reported", "simulated")}
 HIT_RATES = ("hit_rate", "best_hit_rate")
 NAMES = {"trace", "model", "platform", "device", "system", "projection"}
+MAX_IMAGES = 24  # of a reproduction
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --dim: #666; --line: #d5d5d5; --back: #fff;
@@ -47,8 +64,35 @@ table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabu
 th, td { padding: .2rem .55rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }
 th { background: var(--head); } th.text, td.text { text-align: left; }
-.defs td { white-space: normal; }
-figure { margin: 1rem 0; } img { max-width: 100%; background: #fff; padding: .4rem;
+pre.prose { white-space: pre-wrap; } th { position: sticky; top: 0; }
+#rows th { white-space: normal; vertical-align: bottom; cursor: pointer; } #rows th:hover { text-decoration: underline; } #rows tbody tr { cursor: pointer; }
+#rows tbody tr:hover, #rows tr.chosen { background: var(--head); } tr.nofit td:first-child::before {
+  content: "\\26a0\\00a0"; color: #D55E00; }
+#rows td.text { max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
+.wide.tall { max-height: 32rem; overflow: auto; }
+.tools { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center; margin: .6rem 0; }
+.tools input[type=search] { font: inherit; padding: .15rem .4rem; width: 20rem; max-width: 100%; }
+select, button { font: inherit; max-width: 100%; } #columns { columns: 14rem; font-size: .85rem;
+  margin: .4rem 0; } #columns label { display: block; overflow-wrap: anywhere; }
+#legend { display: flex; flex-wrap: wrap; gap: .3rem; } #legend button { border: 1px solid var(--line);
+  background: none; color: inherit; border-radius: .8rem; font-size: .8rem; padding: .05rem .6rem;
+  cursor: pointer; } #legend button[aria-pressed=false] { opacity: .4; } #legend i { display:
+  inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .4em; }
+#tip { position: fixed; z-index: 2; background: var(--back); border: 1px solid var(--line);
+  border-radius: .3rem; padding: .3rem .5rem; font-size: .85rem; pointer-events: none;
+  max-width: 20rem; box-shadow: 0 1px 5px #0004; }
+#cell { border: 1px solid var(--line); border-radius: .4rem; padding: .2rem .9rem .6rem;
+  margin: 1rem 0; } #cell h3 { margin: .5rem 0; overflow-wrap: anywhere; } .close { float: right;
+  margin-top: .5rem; } dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%,
+  24rem), 1fr)); gap: .1rem 1.5rem; margin: .3rem 0; font-size: .85rem; } dl div { display: flex;
+  gap: .6rem; } dt { color: var(--dim); flex: 0 0 auto; } dd { margin: 0; overflow-wrap: anywhere; }
+svg circle { cursor: pointer; } svg circle:focus-visible, svg circle:hover { stroke: var(--ink);
+  outline: none; } svg .grid { stroke: var(--line); stroke-width: .6; } svg text.axis { font-size:
+  12px; font-weight: 600; } figure.chosen { outline: 2px solid #0072B2; outline-offset: 4px; }
+[hidden] { display: none !important; } @media (max-width: 600px) { svg#chart text { font-size: 22px; }
+  body { padding: 0 .6rem; } h1 { font-size: 1.2rem; } }
+h1 { overflow-wrap: anywhere; } .defs td { white-space: normal; }
+figure { margin: 1rem 0; } img { max-width: 100%; box-sizing: border-box; background: #fff; padding: .4rem;
   border-radius: .3rem; }
 pre { background: var(--head); padding: .7rem; overflow-x: auto; font-size: .8rem; }
 code { overflow-wrap: anywhere; } summary { cursor: pointer; margin: .6rem 0; }
@@ -109,24 +153,13 @@ def metric_help():
 
 # --- Pieces of HTML ------------------------------------------------------------------------------
 
-def rounded(field):
-    """A table's number for display; texts and whole numbers as they are."""
-    try:
-        number = float(field)
-    except ValueError:
-        return field if field else "-"
-    if not math.isfinite(number) or field.lstrip("-").isdigit():
-        return field
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
-
-
 def shown(row, name):
     """A field for the eye; hit rates of a recording that stands for a longer context are marked."""
     marked = name in HIT_RATES and row[name] and plot_style.is_stretched(row)
-    return rounded(row[name]) + ("*" if marked else "")
+    return shown_value(name, row[name]) + ("*" if marked else "")
 
 
-def table(rows, columns, definitions):
+def table(rows, columns, definitions, name=""):
     def kind(name):
         numbers = [row[name] for row in rows if row[name]]
         return "" if name not in NAMES and all(map(is_number, numbers)) else ' class="text"'
@@ -137,15 +170,8 @@ def table(rows, columns, definitions):
     body = "".join("<tr>" + "".join(f'<td{kinds[name]} title="{text(row[name])}">'
                                     f"{text(shown(row, name))}</td>" for name in columns)
                    + "</tr>\n" for row in rows)
-    return f'<div class="wide"><table><tr>{head}</tr>\n{body}</table></div>'
-
-
-def is_number(field):
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
+    place = f' id="{name}"' if name else ""
+    return f"<table{place}><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
 
 
 def csv_link(rows, name):
@@ -161,32 +187,53 @@ def download(content, media_type, name):
     return f'<a download="{text(name)}" href="data:{media_type};base64,{data}">{text(name)}</a>'
 
 
-def figure_html(case, rows, quality):
-    figure = plot_results.draw(case, rows, quality)
+def image_html(content, caption):
+    data = base64.b64encode(content).decode()
+    return (f'<figure><img alt="{text(caption)}" src="data:image/png;base64,{data}">'
+            f'<figcaption class="dim">{text(caption)}</figcaption></figure>')
+
+
+def figure_html(figure, caption):
+    plot_style.finish(figure)
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=150, metadata={"Software": None})
     plot_style.plt.close(figure)
-    caption = ", ".join(f"{name} {value}" for name, value in zip(plot_results.CASE, case))
-    data = base64.b64encode(stream.getvalue()).decode()
-    return (f'<figure><img alt="quality against speed, and time per token: {text(caption)}" '
-            f'src="data:image/png;base64,{data}"><figcaption class="dim">{text(caption)}'
-            "</figcaption></figure>")
+    return image_html(stream.getvalue(), caption)
 
 
-def figures_html(rows, quality, progress):
+def results_figures(folder, rows, quality, progress):
+    if plot_any.is_wide_sweep(folder):
+        drawn = plot_chart.Chart(rows, y=["latency_ms", quality])
+        return figure_html(plot_chart.draw(drawn, plot_any.title_of(rows, [folder])),
+                           "time per token and quality over what was swept")
     cases = plot_results.cases_of(rows)
     parts = []
     for case, here in cases[:MAX_FIGURES]:
         progress.begin("figure of " + " ".join(case))
-        parts.append(figure_html(case, here, quality))
+        caption = ", ".join(f"{name} {value}" for name, value in zip(plot_results.CASE, case))
+        parts.append(figure_html(plot_results.draw(case, here, quality),
+                                 f"quality against speed, and time per token: {caption}"))
         progress.update()
     if len(cases) > MAX_FIGURES:
         parts.append(f'<p class="dim">The first {MAX_FIGURES} of {len(cases)} cases; '
-                     "tools/plot draws all.</p>")
+                     "kvreplay plot draws all.</p>")
     return "\n".join(parts)
 
 
-def picture(name, spans):
+def figures_html(kind, folder, rows, quality, progress):
+    if kind == "results":
+        return results_figures(folder, rows, quality, progress)
+    parts = [figure_html(figure, f"{name} of {folder.name}")
+             for name, figure in plot_any.own_figures(kind, folder, quality)]
+    if kind == "claims":  # the papers' own figures lie in the folder
+        files = [file for file in sorted(folder.glob("*.png")) if file.stem != "claims"]
+        parts += [image_html(file.read_bytes(), file.stem) for file in files[:MAX_IMAGES]]
+        if len(files) > MAX_IMAGES:
+            parts.append(f'<p class="dim">The first {MAX_IMAGES} of {len(files)} figures.</p>')
+    return "\n".join(parts)
+
+
+def picture(name, spans, cell):
     """The first step of a process as bars; where it computes nothing, the background shows."""
     width, left, height = 1000, 70, 16
     steps = [begin + duration for _, begin, duration, what, _ in spans if what.startswith("step ")]
@@ -214,7 +261,7 @@ def picture(name, spans):
     total = 4 + len(threads) * (height + 4) + 14
     parts.append(f'<text x="{left}" y="{total - 2}">0</text><text x="{width}" y="{total - 2}" '
                  f'text-anchor="end">{end / 1000:,.1f} ms</text>')
-    return (f'<figure><svg viewBox="0 0 {width} {total}" role="img" aria-label="timeline of '
+    return (f'<figure data-cell="{cell}"><svg viewBox="0 0 {width} {total}" role="img" aria-label="timeline of '
             f'{text(name)}">' + "\n".join(parts) + f"</svg><figcaption class=\"dim\">{text(name)}"
             "</figcaption></figure>")
 
@@ -229,27 +276,34 @@ def timeline_html(timeline, run):
     parts = [f"<p>Save {link}, then open it at ui.perfetto.dev with <em>Open trace file</em>, "
              f"or with chrome://tracing. It has {len(processes)} cells, one process per cell. The "
              "picture shows the first step.</p>"]
-    parts += [picture(*process) for process in processes[:1]]
+    pictures = [picture(*process, cell) for cell, process in enumerate(processes)]
+    parts.append('<div id="timelines">' + "\n".join(pictures[:1]))
     if len(processes) > 1:
-        more = "\n".join(picture(*process) for process in processes[1:])
+        more = "\n".join(pictures[1:])
         parts.append(f"<details><summary>{len(processes) - 1} more cells</summary>{more}</details>")
-    return "\n".join(parts)
+    return "\n".join(parts) + "</div>"
 
 
 def provenance_html(manifest, rows):
-    config = manifest["config"]
+    config = manifest.get("config", {})
     host = manifest.get("host", {})
-    pairs = [("experiment", manifest["experiment"]), ("command", manifest.get("command", "not kept")),
-             ("cells", len(rows)), ("seed", json.dumps(config.get("seed"))),
-             ("configuration, SHA-256", manifest["config_sha256"])]
-    for trace in manifest["traces"]:
+    pairs = [("experiment", manifest.get("experiment")), ("its title", manifest.get("title")),
+             ("command", manifest.get("command", "not kept")), ("rows", len(rows)),
+             ("seed", json.dumps(config["seed"]) if "seed" in config else None),
+             ("configuration, SHA-256", manifest.get("config_sha256"))]
+    for trace in manifest.get("traces", []):
         mark = ", SYNTHETIC" if trace.get("synthetic") else ""
         pairs.append((f"trace {trace['trace']}{mark}, SHA-256", trace["sha256"]))
-    pairs += [("kvreplay", manifest["kvreplay_version"]), ("HDF5", manifest.get("hdf5_version", "")),
-              ("compiler", manifest.get("compiler", "")),
-              ("host", " ".join(str(host.get(key, "")) for key in ("name", "system", "machine")))]
+    pairs += [("kvreplay", manifest.get("kvreplay_version")), ("HDF5", manifest.get("hdf5_version")),
+              ("compiler", manifest.get("compiler")),
+              ("host", " ".join(str(host.get(key, "")) for key in ("name", "system", "machine"))
+               if isinstance(host, dict) else host)]
+    told = {"experiment", "title", "command", "traces", "differs", "notes"}
+    pairs += [(name, value) for name, value in manifest.items()
+              if name not in told and "config_sha256" not in manifest
+              and isinstance(value, (str, int, float)) and name != "kvreplay_version"]
     body = "".join(f'<tr><td class="text">{text(name)}</td><td class="text"><code>{text(value)}'
-                   "</code></td></tr>\n" for name, value in pairs)
+                   "</code></td></tr>\n" for name, value in pairs if value not in (None, ""))
     return f'<div class="wide"><table class="defs">{body}</table></div>'
 
 
@@ -267,58 +321,193 @@ def definitions_html(columns, definitions):
             '<p class="dim">In symbols: docs/metrics.md.</p>')
 
 
-def page(folder, rows, layers, manifest, timeline, quality, progress):
-    definitions = metric_help()
-    swept = plot_results.swept_columns(rows)
-    main = [name for name in rows[0] if name in MAIN or name in swept]
-    # Names that are the same everywhere are shown once.
-    constant = [name for name in main if name in (*plot_results.CASE, "synthetic", "device")
-                and len({row[name] for row in rows}) == 1 and len(rows) > 1]
-    main = [name for name in main if name not in constant]
-    said = ", ".join(f"{name} {rows[0][name]}" for name in constant if name != "synthetic")
-    projections = plot_results.unique(row["projection"] for row in rows)
-    if projections != ["none"]:
-        said += "; projected: " + "; ".join(projections)
+def spread(name, values):
+    """A swept key and its values, in few words."""
+    short = name.rsplit(".", 1)[-1]
+    if len(values) > 2 and all(map(is_number, values)):
+        ordered = sorted(values, key=float)
+        return f"{short} {ordered[0]} to {ordered[-1]} ({len(values)} values)"
+    return f"{short} " + (", ".join(values) if len(values) <= 4 else f"({len(values)} values)")
+
+
+def few(names, most=5):
+    return ", ".join(names) if len(names) <= most else f"{', '.join(names[:most - 1])} and " \
+        f"{len(names) - most + 1} more"
+
+
+def title_of(kind, rows, manifest, folder):
+    """What was run, in a line: it may have little to do with the experiment it began from."""
+    if kind == "tuning":
+        return f"Search: {manifest['tune'].get('about', folder.name)}"
+    if kind == "claims":
+        return f"Claims of papers: {few(plot_results.unique(row['paper'] for row in rows))}"
+    unique = plot_results.unique
+    title = few(unique(row["system"] for row in rows))
+    if "device" in rows[0]:
+        title += " on " + few(unique(row["device"] for row in rows), 4)
+    swept = [spread(name, unique(row[name] for row in rows if row[name]))
+             for name in plot_chart.settings_of(list(rows[0]))
+             if len({row[name] for row in rows if row[name]}) > 1]
+    if swept:
+        title += "; " + ", ".join(swept)
+    if kind in ("closed-loop", "needles"):
+        model = manifest.get("model", "")
+        title = ("Closed loop: " if kind == "closed-loop" else "Needles: ") + title
+        return title + (f", inside {model}" if isinstance(model, str) and model else "")
+    for name in ("model", "platform", "trace", "batch"):
+        values = unique(row[name] for row in rows if row.get(name))
+        if len(values) > 1:
+            title += f"; {name} {few(values, 4)}"
+    return ("Live: " if kind == "live" else "") + title
+
+
+def script_data(kind, rows, manifest, main, definitions):
+    """What the page's program works on, as JSON that cannot end its element."""
+    names = list(rows[0])
+
+    def is_text(name):
+        filled = [is_number(row[name]) for row in rows if row[name]]
+        # Some claims are bounds or orders, so a few fields are texts.
+        enough = 0.6 if kind == "claims" else 1
+        return name in NAMES or sum(filled) < enough * len(filled)
+
+    texts = [name for name in names if is_text(name)]
+    varied, settings = plot_chart.keys_of(rows)
+    keys = [name for name in names if name in varied or name in settings
+            or (name in NAMES and name != "projection")]
+    numbers = [name for name in names if name not in texts and any(row[name] for row in rows)]
+    swept = plot_chart.swept_number(rows, [key for key in varied if key in settings])
+    axes = AXES.get(kind, ("", ""))
+    x = axes[0] if axes[0] in numbers else numbers[0] if numbers else ""
+    y = axes[1] if axes[1] in numbers else numbers[-1] if numbers else ""
+    if swept:
+        x, y = swept, y if y != swept else x
+    by = next((name for name in ("system", "verdict", "paper") if name in keys), "")
+    if kind == "tuning":  # every row has a name of its own
+        keys += [name for name in ("front", "reference", "feasible") if name in names]
+        by = "front" if "front" in names else by
+
+    def logarithmic(name):
+        values = [float(row[name]) for row in rows if is_number(row.get(name))]
+        return plot_chart.wants_log(values, name == swept)
+
+    config = manifest.get("config", {})
+    document = {
+        "columns": names, "texts": texts, "keys": keys, "main": main, "x": x, "y": y, "by": by,
+        "logx": logarithmic(x), "logy": logarithmic(y),
+        "higher": [name for name in names if name in HIGHER_IS_BETTER],
+        "help": {name: definitions[name] for name in names if name in definitions},
+        "rows": [[row[name] for name in names] for row in rows],
+        "config": {kind: config[kind] for kind in ("system", "device", "platform", "model")
+                   if isinstance(config.get(kind), dict)},
+    }
+    return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+
+
+WORKBENCH = """<div class="script" hidden>
+<div class="tools"><input type="search" id="filter" placeholder="filter: quest latency_ms&lt;100"
+ aria-label="filter" title="words of a row's names, or COLUMN=VALUE, &lt;, &gt;, &lt;=, &gt;=">
+<span id="count" class="dim"></span>
+<span class="dim">A heading sorts; a row or point shows its settings.</span></div>
+<details><summary>Columns</summary><div class="tools"><button type="button" id="usual">usual</button>
+<button type="button" id="all">all</button></div><div id="columns"></div></details></div>"""
+
+CHART = """<div class="script chart" hidden><div class="tools"><label>y <select id="y"></select></label>
+<label>against x <select id="x"></select></label><label>colour <select id="by"></select></label>
+<label><input type="checkbox" id="logx"> log x</label>
+<label><input type="checkbox" id="logy"> log y</label></div>
+<svg id="chart" viewBox="0 0 820 400" role="group" aria-label="chart"></svg>
+<div id="legend"></div></div>
+<div id="cell" hidden></div><div id="tip" hidden></div>"""
+
+
+def remarks_html(rows, main, differ):
+    """Names that are the same everywhere, once; and what a reader must know of the numbers."""
+    constant = [name for name in main if name in (*plot_results.CASE, "synthetic", "device",
+                                                  "budget_unit", "full_perplexity")
+                and name not in differ and len(rows) > 1]
+    said = ", ".join(f"{name} {shown(rows[0], name)}" for name in constant if name != "synthetic")
+    if "projection" in rows[0]:
+        projections = plot_results.unique(row["projection"] for row in rows)
+        if projections != ["none"]:
+            said += ("; " if said else "") + "projected: " + "; ".join(projections)
     if any(map(plot_style.is_stretched, rows)):
         said += ". * of the recording's own length, not of the context that it stands for"
+    marks = ""
     synthetic = plot_results.unique(row["trace"] for row in rows if row.get("synthetic") == "1")
-    mark = ""
     if synthetic:
-        mark = (f'<p class="mark"><b>SYNTHETIC</b>: {text(", ".join(synthetic))} was generated, not '
-                "recorded from a model.</p>")
-    title = f"{manifest['experiment']}: {manifest['title']}"
-    figures = figures_html(rows, quality, progress)
-    per_layer = table(layers, list(layers[0]), definitions)
+        marks += (f'<p class="mark"><b>SYNTHETIC</b>: {text(", ".join(synthetic))} was generated, '
+                  "not recorded from a model.</p>")
+    large = {}
+    for row in rows:
+        if plot_style.does_not_fit(row):
+            large[row["system"]] = max(large.get(row["system"], 0), float(row["dram_share"]))
+    if large:
+        shares = few([f"{system} ({share:.3g})" for system, share in large.items()], 12)
+        marks += ('<p class="mark"><b>Does not fit</b> in the platform\'s DRAM (dram_share above 1), '
+                  f"so no such machine could run it: {text(shares)}.</p>")
+    return [name for name in main if name not in constant], said, marks
+
+
+def page(kind, folder, rows, layers, manifest, timeline, quality, progress):
+    definitions = metric_help()
+    varied, settings = plot_chart.keys_of(rows)
+    wanted = MAIN.get(kind, tuple(rows[0]))
+    main = [name for name in rows[0] if (name in wanted or name in settings)
+            and any(row[name] for row in rows)]
+    main.sort(key=lambda name: wanted.index(name) if name in wanted
+              else wanted.index("system") + 0.5 if "system" in wanted else 0)
+    main, said, marks = remarks_html(rows, main, varied)
+    title = title_of(kind, rows, manifest, folder)
+    synthetic = any(row.get("synthetic") == "1" for row in rows)
+    tables = {"results": "results.csv", "live": "results.csv"}
+    name = tables.get(kind, plot_any.KINDS.get(kind, "results.csv"))
     sections = [
-        ("Results", f'<p class="dim">{text(said)}</p>' + table(rows, main, definitions)
-         + f"<details><summary>Every column</summary>{table(rows, list(rows[0]), definitions)}"
-         + f"</details><p>{csv_link(rows, 'results.csv')}</p>"),
-        ("Figures", figures),
-        ("Timeline", timeline_html(timeline, folder.name)),
-        ("Quality by layer", f"<details><summary>{len(layers)} rows</summary>{per_layer}</details>"),
-        ("Differences from the papers", differences_html(manifest)),
-        ("Provenance", provenance_html(manifest, rows)),
-        ("Configuration", "<details><summary>Every name, part and number, as resolved</summary><pre>"
-         + text(json.dumps(manifest["config"], indent=2)) + "</pre></details>"),
-        ("Metrics", definitions_html(plot_results.unique([*rows[0], *layers[0]]),
-                                     definitions)),
+        ("Results", f'<p class="dim">{text(said)}</p>{WORKBENCH}<div class="wide tall">'
+         + table(rows, main, definitions, "rows") + f"</div>{CHART}<p>{csv_link(rows, name)}</p>"),
+        ("Figures", figures_html(kind, folder, rows, quality, progress)),
     ]
-    body = "\n".join(f"<h2>{name}</h2>\n{content}" for name, content in sections)
+    answer = folder / "answer.txt"
+    if answer.exists():
+        said_there = text(answer.read_text(encoding="utf-8"))
+        sections.insert(0, ("Answer", f'<pre class="prose">{said_there}</pre>'))
+    if kind == "results":
+        sections.append(("Timeline", timeline_html(timeline, folder.name)))
+    if layers:
+        per_layer = ('<div class="wide">' + table(layers, list(layers[0]), definitions) + "</div>")
+        sections.append(("Quality by layer",
+                         f"<details><summary>{len(layers)} rows</summary>{per_layer}</details>"))
+    if kind == "results":
+        sections.append(("Differences from the papers", differences_html(manifest)))
+    sections.append(("Provenance", provenance_html(manifest, rows)))
+    if "config" in manifest:
+        sections.append((
+            "Configuration", "<details><summary>Every name, part and number, as resolved</summary>"
+            f"<pre>{text(json.dumps(manifest['config'], indent=2))}</pre></details>"))
+    defined = plot_results.unique([*rows[0], *(layers[0] if layers else ())])
+    if any(column in definitions for column in defined):
+        sections.append(("Metrics", definitions_html(defined, definitions)))
+    body = "\n".join(f"<h2>{heading}</h2>\n{content}" for heading, content in sections)
     shown_title = text(title + (" (SYNTHETIC)" if synthetic else ""))
+    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    policy = ("default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+              f"script-src 'sha256-{digest}'")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{shown_title}</title>
 <style>{STYLE}</style>
 </head>
 <body>
 <h1>{shown_title}</h1>
-{mark}
+{marks}
 {body}
 <p class="dim">Written by kvreplay report.</p>
+<script type="application/json" id="data">{script_data(kind, rows, manifest, main, definitions)}</script>
+<script>{SCRIPT}</script>
 </body>
 </html>
 """
@@ -362,22 +551,40 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def read_folder(kind, folder, quality):
+    """The rows, those by layer, and the manifest: what the kind of folder has to have."""
+    needed = {"results": ("experiment", "title", "config", "config_sha256", "traces",
+                          "kvreplay_version"), "tuning": ("tune",)}
+    if kind == "replay":
+        raise UserError(f"{folder}: is of `kvreplay device replay`, which has no report; allowed: "
+                        f"{FOLDER}, or kvreplay plot {folder}")
+    manifest = {}
+    if kind != "claims":  # it keeps those of its runs
+        manifest = read_json(folder / "manifest.json", needed.get(kind, ()), FOLDER)
+    if kind == "results":
+        rows = plot_results.read_rows(folder / "results.csv", quality)
+        return rows, plot_input.table(folder / "quality.csv", ("trace", "system", "layer"),
+                                      FOLDER), manifest
+    needs = ("paper",) if kind == "claims" else ("system",)
+    return plot_input.table(folder / plot_any.KINDS.get(kind, "results.csv"), needs,
+                            FOLDER), [], manifest
+
+
 def main():
     arguments = parse_arguments()
     folder = arguments.run
     if not folder.is_dir():
         raise UserError(f"{folder}: is no folder; allowed: {FOLDER}")
-    manifest = read_json(folder / "manifest.json",
-                         ("experiment", "title", "config", "config_sha256", "traces",
-                          "kvreplay_version"), FOLDER)
-    rows = plot_results.read_rows(folder / "results.csv", arguments.quality)
-    layers = plot_input.table(folder / "quality.csv", ("trace", "system", "layer"), FOLDER)
+    kind = plot_any.kind_of(folder)
+    rows, layers, manifest = read_folder(kind, folder, arguments.quality)
     file = arguments.timeline or folder / "timeline.json"
-    timeline = read_timeline(file) if arguments.timeline or file.exists() else None
+    timeline = (read_timeline(file) if arguments.timeline or (kind == "results" and file.exists())
+                else None)
     out = arguments.out or folder / "report.html"
     check_out(out)
-    with Progress("report", min(MAX_FIGURES, len(plot_results.cases_of(rows)))) as progress:
-        content = page(folder.resolve(), rows, layers, manifest, timeline, arguments.quality,
+    figures = min(MAX_FIGURES, len(plot_results.cases_of(rows))) if kind == "results" else 1
+    with Progress("report", figures) as progress:
+        content = page(kind, folder.resolve(), rows, layers, manifest, timeline, arguments.quality,
                        progress)
     write_whole(out, content)
     print(f"kvreplay: report in {out}", file=sys.stderr)

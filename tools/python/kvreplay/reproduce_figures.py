@@ -134,7 +134,7 @@ def draw(figure_spec, panels, content, tables):
     claims = list({p.claim["name"]: p.claim for points in panels.values() for p in points}.values())
     title = f"{content['title']}: {figure_spec['title']}"
     caption = "\n".join(wrapped(text, int(width * 16)) for text in (title, made_with(claims, tables)))
-    figure.suptitle(caption, fontsize=7.5)
+    plot_style.title(figure, caption, fontsize=7.5)
     if by_x:
         names = {key: value for claim in claims for key, value in claim.get("labels", {}).items()}
         handles = [plt.Line2D([], [], label=names.get(name, name), markersize=5, **styles[name])

@@ -54,6 +54,20 @@ std::string replay(const std::string& json, const std::string& letters) {
   return replay(*make_cache(json), accesses);
 }
 
+TEST(Caches, AGroupThatGrowsInTheStepThatReadsItCountsWhole) {
+  const std::vector<Token> members{0, 1};
+  for (const std::string& json :
+       {std::string(R"({"part": "token_blocks", "block_tokens": 8, "capacity_blocks": 4})"),
+        bounded("lru", "groups", 4)}) {
+    const std::unique_ptr<Cache> cache = make_cache(json);
+    EXPECT_FALSE(cache->access({{0, 0}, 20}, members)) << json;
+    cache->notify_resize({0, 0}, 30);
+    cache->end_step();
+    EXPECT_TRUE(cache->contains({0, 0})) << json;
+    EXPECT_EQ(cache->used_bytes(), 30) << json;
+  }
+}
+
 TEST(Caches, KnownSequences) {
   EXPECT_EQ(replay(R"({"part": "none"})", "aab"), "mmm");
   EXPECT_EQ(replay(R"({"part": "resident"})", "aab"), "hhh");

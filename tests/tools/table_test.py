@@ -1,0 +1,109 @@
+"""Printed tables: their width, columns, order and formats, and `kvreplay table`."""
+
+import csv
+import io
+import json
+import unittest
+
+from program import ProgramTest
+
+SMALL = ("--set", "timed_steps=2", "--set", "warm_up_steps=2", "--steps", "8")
+
+
+class Tables(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        trace = cls.cut_trace("small.kvtrace.h5", 256, 16)
+        cls.run_words = ("run", "first", "--set", f"trace={trace}", "--set", "device=ufs40,emmc51",
+                         *SMALL)
+        cls.printed = cls.succeed(*cls.run_words, "--out", "run")
+
+    def rows(self):
+        return list(csv.DictReader(io.StringIO((self.folder / "run/results.csv").read_text())))
+
+    def assert_fits(self, text, width=100):
+        self.assertLessEqual(max(map(len, text.splitlines())), width, text)
+
+    def test_a_table_is_at_most_a_hundred_wide(self):
+        self.assert_fits(self.printed)
+        self.assertEqual(self.printed, (self.folder / "run/table.txt").read_text())
+        for words in ("in_memory", "MB", "attention", "output", "Not shown (--columns"):
+            self.assertIn(words, self.printed)
+        self.assert_fits(self.succeed("table", "run", "--width", 80), 80)
+        self.assertNotIn("Not shown", self.succeed("table", "run", "--width", 0))
+
+    def test_the_table_again_is_what_the_run_printed(self):
+        self.assertEqual(self.succeed("table", "run"), self.printed)
+        self.assertEqual(self.succeed("table", "run/results.csv"), self.printed)
+
+    def test_files_do_not_depend_on_what_is_printed(self):
+        said = self.succeed(*self.run_words, "--columns", "system,latency_ms", "--sort",
+                            "latency_ms:desc", "--format", "csv", "--out", "viewed")
+        for name in ("results.csv", "results.json", "table.txt", "manifest.json"):
+            self.assertEqual((self.folder / "viewed" / name).read_bytes(),
+                             (self.folder / "run" / name).read_bytes(), name)
+        rows = list(csv.DictReader(io.StringIO(said)))
+        self.assertEqual(list(rows[0]), ["system", "latency_ms"])
+        latencies = [float(row["latency_ms"]) for row in rows]
+        self.assertEqual(latencies, sorted(latencies, reverse=True))
+        self.assertEqual(sorted(row["latency_ms"] for row in rows),
+                         sorted(row["latency_ms"] for row in self.rows()))
+
+    def test_every_format(self):
+        words = ("table", "run", "--columns", "device,system,dram_kv_bytes", "--sort", "device,system")
+        document = json.loads(self.succeed(*words, "--format", "json"))
+        by_name = sorted(self.rows(), key=lambda row: (row["device"], row["system"]))
+        self.assertEqual([(row["device"], row["system"], str(row["dram_kv_bytes"]))
+                          for row in document],
+                         [(row["device"], row["system"], row["dram_kv_bytes"]) for row in by_name])
+        markdown = self.succeed(*words, "--format", "md")
+        self.assertIn("| device | system | dram_kv_bytes |\n|---|---|---|\n| emmc51 |", markdown)
+        latex = self.succeed(*words, "--format", "latex")
+        self.assertIn("\\begin{tabular}{llr}", latex)
+        self.assertIn("in\\_memory", latex)
+        self.assertEqual(self.succeed(*words, "--format", "none"), "")
+        every = self.succeed("table", "run", "--format", "csv")
+        self.assertEqual(every, (self.folder / "run/results.csv").read_text())
+
+    def test_columns_are_added_chosen_and_matched(self):
+        added = self.succeed("table", "run", "--columns", "+dram_share,+recall")
+        for words in ("dram_share", "recall", "latency"):
+            self.assertIn(words, added.replace("\n", " ").replace("dram ", "dram_share "))
+        chosen = self.succeed("table", "run", "--columns", "latency_*")
+        self.assertIn("p99", chosen)
+        self.assertIn("kvswap", chosen)  # rows without names say nothing
+        layers = self.succeed("table", "run/quality.csv", "--sort", "output_error:desc")
+        self.assertIn("layer", layers)
+        self.assert_fits(layers)
+
+    def test_what_no_machine_could_hold(self):
+        result = self.kvreplay(*self.run_words, "--set", "platform.dram_bytes=64MiB", "--out", "tight")
+        self.assertIn("WARNING: does not fit in the platform's DRAM (dram_share above 1)",
+                      result.stdout)
+        self.assert_fits(result.stdout)
+        self.assertNotIn("exceeds_dram (", result.stderr)  # said above the table
+        self.assertNotIn("WARNING", self.printed)
+
+    def test_one_row(self):
+        said = self.succeed(*self.run_words, "--set", "device=ufs40", "--set", "system=kvswap",
+                            "--out", "one")
+        self.assert_fits(said)
+        self.assertIn("device: ufs40\n", said)
+
+    def test_mistakes_are_told_before_the_work(self):
+        for words, says in ((("--columns", "latncy_ms"), ("--columns", "latency_ms")),
+                            (("--sort", "latency_ms:down"), ("--sort", "KEY:desc")),
+                            (("--sort", "nothing"), ("--sort", "nothing")),
+                            (("--format", "html"), ("--format", "latex")),
+                            (("--width", "-1"), ("--width",))):
+            self.refuses((*self.run_words, *words, "--out", "bad"), says)
+            self.refuses(("table", "run", *words), says)
+        self.refuses(("table", "nowhere"), ("nowhere",))
+        (self.folder / "empty").mkdir()
+        self.refuses(("table", "empty"), ("empty", "results.csv"))
+        self.refuses(("table", "run/manifest.json"), ("run/manifest.json",))
+
+
+if __name__ == "__main__":
+    unittest.main()
