@@ -46,7 +46,9 @@ struct CellResult {
   std::int64_t platform_dram_bytes = 0;
   Timing timing;
   QualityMeans quality;
-  std::string marks;  ///< of marks_of()
+  std::int64_t worst_layer = 0;  ///< the recorded model's number, of worst_layer()
+  double worst_layer_error = 0;  ///< its output_error
+  std::string marks;             ///< of marks_of()
 };
 
 struct TraceHash {

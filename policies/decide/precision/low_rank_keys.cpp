@@ -97,6 +97,7 @@ class LowRankKeys final : public Precision {
   }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
 
+  [[nodiscard]] bool rounds_channels() const override { return false; }
   [[nodiscard]] bool has_codec() const override { return true; }
   void encode(const Entries& exact, Token token, std::int32_t format,
               std::span<std::byte> to) const override {

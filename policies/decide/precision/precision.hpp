@@ -55,6 +55,9 @@ class Precision {
   /// How many elements the format's range does not suit: saturated, or stored with far coarser
   /// steps than others. Of a part that scales, none.
   [[nodiscard]] virtual std::int64_t out_of_range() const { return 0; }
+  /// Whether entries are rounded channel by channel, so that a step may be wider than a channel's
+  /// spread.
+  [[nodiscard]] virtual bool rounds_channels() const { return true; }
   /// Whether kReencoded events of other parts change what is stored (notify_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that
