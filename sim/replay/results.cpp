@@ -17,6 +17,7 @@
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
 #include "base/table.hpp"
+#include "sim/replay/phase_columns.hpp"
 #include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
@@ -329,7 +330,11 @@ std::string compiler_text() {
 }  // namespace
 
 std::span<const Column<CellResult>> result_columns() {
-  static const std::vector<Column<CellResult>> columns = make_result_columns();
+  static const std::vector<Column<CellResult>> columns = [] {
+    std::vector<Column<CellResult>> all = make_result_columns();
+    for (Column<CellResult>& column : phase_columns()) all.push_back(std::move(column));
+    return all;
+  }();
   return columns;
 }
 

@@ -88,6 +88,7 @@ int run_command(int argc, char** argv) {
   add_sweep(program);
   add_merge(program);
   add_tune(program);
+  add_recommend(program);
   add_cache(program);
   add_list(program);
   add_explain(program);

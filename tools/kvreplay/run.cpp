@@ -25,6 +25,7 @@
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/folder_store.hpp"
 #include "sim/replay/marks.hpp"
+#include "sim/replay/phase_columns.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/cache_options.hpp"
@@ -77,8 +78,8 @@ void warn_of_settings(const Experiment& experiment) {
 }
 
 void warn_of_marks(const ReplayResult& result) {
-  for (const std::string& line : mark_lines(result.cells)) {
-    std::cerr << "kvreplay: warning: " << line << '\n';
+  for (const auto& lines : {mark_lines(result.cells), wear_lines(result.cells)}) {
+    for (const std::string& line : lines) std::cerr << "kvreplay: warning: " << line << '\n';
   }
 }
 

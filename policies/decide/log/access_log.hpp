@@ -9,6 +9,7 @@
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
 #include "policies/decide/log/number_sets.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 
 namespace kvreplay {
 
@@ -56,6 +57,7 @@ struct StreamLog {
 
   /// Elements that the format's range does not suit: Precision::out_of_range().
   std::int64_t out_of_range = 0;
+  PromptWork prompt_work;  ///< of all parts
 
   [[nodiscard]] std::int64_t steps() const { return requested.size(); }
   void add(const GroupEvent& event);

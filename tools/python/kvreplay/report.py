@@ -23,11 +23,19 @@ from kvreplay.progress import Progress
 FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
 MAX_FIGURES = 12
 MAX_SPANS = 4000  # in the picture of the timeline
+PREFILL_THREADS = 1000  # and above: threads of a timeline that show the prefill
 
 # What the first table shows; the second one has every column.
 MAIN = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
         "latency_ms", "compute_ms", "exposed_io_ms", "read_bytes_per_step", "hit_rate",
         "dram_kv_bytes", "energy_mj_per_token", "attention_mass", "output_error")
+# What a table of its own shows: the prompt, the life of the flash, single commands.
+PHASES = ("system", "device", "ttft_ms", "prefill_compute_ms", "index_ms",
+          "prompt_write_hidden_ms", "prompt_write_exposed_ms", "prefill_dram_bytes",
+          "prefill_energy_mj", "nand_written_bytes_per_prompt", "nand_written_bytes_per_token",
+          "endurance_share_per_1000", "years_of_life", "read_command_p50_us",
+          "read_command_p99_us", "read_command_p999_us", "write_command_p50_us",
+          "write_command_p99_us", "write_command_p999_us")
 HIT_RATES = ("hit_rate", "best_hit_rate")
 NAMES = {"trace", "model", "platform", "device", "system", "projection"}
 
@@ -188,6 +196,7 @@ def figures_html(rows, quality, progress):
 def picture(name, spans):
     """The first step of a process as bars; where it computes nothing, the background shows."""
     width, left, height = 1000, 70, 16
+    spans = [span for span in spans if span[0] < PREFILL_THREADS]
     steps = [begin + duration for _, begin, duration, what, _ in spans if what.startswith("step ")]
     end = min(steps, default=0) or 1
     spans = [span for span in spans if span[1] < end][:MAX_SPANS]
@@ -266,6 +275,14 @@ def definitions_html(columns, definitions):
             '<p class="dim">In symbols: docs/metrics.md.</p>')
 
 
+def phase_sections(rows, swept, definitions):
+    """Nothing for results without a prefill."""
+    if not any(row.get("ttft_ms") for row in rows):
+        return []
+    columns = [name for name in rows[0] if name in PHASES or name in swept]
+    return [("Before the first token, single commands, wear", table(rows, columns, definitions))]
+
+
 def page(folder, rows, layers, manifest, timeline, quality, progress):
     definitions = metric_help()
     swept = plot_results.swept_columns(rows)
@@ -292,6 +309,7 @@ def page(folder, rows, layers, manifest, timeline, quality, progress):
         ("Results", f'<p class="dim">{text(said)}</p>' + table(rows, main, definitions)
          + f"<details><summary>Every column</summary>{table(rows, list(rows[0]), definitions)}"
          + f"</details><p>{csv_link(rows, 'results.csv')}</p>"),
+        *phase_sections(rows, swept, definitions),
         ("Figures", figures),
         ("Timeline", timeline_html(timeline, folder.name)),
         ("Quality by layer", f"<details><summary>{len(layers)} rows</summary>{per_layer}</details>"),
