@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/files.hpp"
+#include "base/utf8.hpp"
 
 namespace kvreplay {
 
@@ -200,6 +201,7 @@ ConfigNode ConfigNode::with(std::string_view path, std::string_view text) const 
     }
     member = &(*member)[name];
   }
+  check_utf8(text, {"", std::string(path)});
   json value = json::parse(text, nullptr, false);
   if (value.is_structured()) value = parse(text, "--set " + std::string(path)).raw();
   *member = value.is_discarded() ? json(std::string(text)) : std::move(value);

@@ -11,7 +11,7 @@ namespace kvreplay {
 namespace fs = std::filesystem;
 
 ConfigFolder ConfigFolder::standard() {
-  return ConfigFolder(source_folder() + "/configs");
+  return ConfigFolder(data_folder() + "/configs");
 }
 
 std::vector<std::string> ConfigFolder::names(const std::string& kind) const {

@@ -12,7 +12,7 @@ namespace kvreplay {
 class ConfigFolder {
  public:
   explicit ConfigFolder(std::string folder) : folder_(std::move(folder)) {}
-  /// The configs/ folder of the source tree that this program was built from.
+  /// The configs/ folder of data_folder().
   [[nodiscard]] static ConfigFolder standard();
 
   [[nodiscard]] const std::string& folder() const { return folder_; }

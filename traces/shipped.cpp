@@ -30,7 +30,7 @@ std::vector<std::string> words_of(const std::string& stem) {
 }  // namespace
 
 std::vector<ShippedTrace> shipped_traces() {
-  const std::string folder = source_folder() + "/traces/data";
+  const std::string folder = data_folder() + "/traces/data";
   std::vector<std::string> files;
   std::error_code code;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, code)) {

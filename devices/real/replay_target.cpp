@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/memory.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
 #include "devices/real/measuring_thread.hpp"
@@ -31,6 +32,18 @@ Json replay_setting_json(const BlockTarget& target, const EngineChoice& choice, 
   }
   setting["host"] = to_json(host_facts());
   return setting;
+}
+
+/// As for a probe: checked first, because memory that is granted and not there ends the program.
+void check_depth(const Schedule& schedule, std::uint32_t depth) {
+  const auto available = static_cast<std::size_t>(available_memory_bytes());
+  const std::size_t needed = memory_bytes(schedule, depth);
+  if (available == 0 || needed <= available) return;  // 0: unknown
+  throw UserError({"", "--depth"},
+                  "found " + std::to_string(depth) + " requests of up to " +
+                      std::to_string(schedule.limits().max_transfer_bytes) + " bytes, which take " +
+                      std::to_string(needed) + " bytes of memory",
+                  "at most " + std::to_string(available) + ", what the machine has available");
 }
 
 }  // namespace
@@ -62,6 +75,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const EngineChoice choice = choose_engine(target, request.engine);
   std::uint32_t depth = request.depth > 0 ? request.depth : schedule.limits().queue_depth;
   if (choice.name == "sync" && request.depth == 0) depth = 1;
+  check_depth(schedule, depth);
   const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
   const auto parts = std::make_shared<ReplayParts>();
   const auto measured = std::make_shared<ScheduleMeasurement>();

@@ -21,6 +21,20 @@ std::string range_text(Number min, Number max) {
   return std::to_string(min) + " to " + std::to_string(max);
 }
 
+/// Far deeper than any event, and far shallower than recursion over a value can handle.
+constexpr int kMaxEventDepth = 32;
+
+/// Texts of a device are printed and written to files.
+void replace_control_characters(Json& value) {
+  if (value.is_string()) {
+    for (char& c : value.get_ref<std::string&>()) {
+      if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+    }
+  } else if (value.is_structured()) {
+    for (Json& item : value) replace_control_characters(item);
+  }
+}
+
 /// A nonempty list.
 std::vector<ConfigNode> list(const ConfigNode& node) {
   const std::vector<ConfigNode> items = node.items();
@@ -103,6 +117,15 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
       real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout);
   request.engine = node.at("engine").text();
   request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
+  std::size_t points = 1;
+  for (const std::size_t values : {grid.patterns.size(), grid.write_shares.size(),
+                                   grid.sizes_bytes.size(), grid.depths.size()}) {
+    points *= values;
+    if (points > kMaxGrid) {
+      throw UserError(node.place(), "a grid of too many points",
+                      "up to " + std::to_string(kMaxGrid));
+    }
+  }
   return request;
 }
 
@@ -135,6 +158,44 @@ ReplayPart parse_replay_part(const Json& part, const std::string& name) {
   } catch (const Json::exception&) {
     throw UserError({name, ""}, "sent no part of a measurement", "what kvreplay wrote");
   }
+}
+
+Json parse_event(std::string_view payload) {
+  const auto depth_checked = [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMaxEventDepth) throw UserError({}, "an event that nests too deep", "");
+    return true;
+  };
+  const UserError no_event({}, "an answer that is no event", "");
+  Json event;
+  try {
+    event = Json::parse(payload, depth_checked);
+  } catch (const Json::exception&) {
+    throw no_event;
+  }
+  if (!event.is_object() || !event.contains("event") || !event["event"].is_string()) throw no_event;
+  const bool is_piece = event["event"] == "steps" || event["event"] == "measurement";
+  if (payload.size() > kMaxEventBytes && !is_piece) {
+    throw UserError({}, "an event of " + std::to_string(payload.size()) + " bytes",
+                    "up to " + std::to_string(kMaxEventBytes));
+  }
+  replace_control_characters(event);
+  return event;
+}
+
+void check_setting(const Json& setting, const std::string& name) {
+  static const std::vector<std::string> kMembers{"target",          "host", "engine",
+                                                 "seconds_a_point", "seed", "points_wanted"};
+  const ConfigNode node = ConfigNode::parse(setting.dump(), name);
+  node.allow_only(kMembers);
+  (void)node.at("host").keys();
+  const ConfigNode size = node.at("target").at("size_bytes");
+  (void)whole_number(size, 1, std::numeric_limits<std::int64_t>::max());
+  (void)node.at("engine").at("name").text();
+  for (const ConfigNode& refusal : node.at("engine").at("refused").items()) {
+    (void)refusal.at("engine").text();
+    (void)refusal.at("reason").text();
+  }
+  if (node.has("points_wanted")) (void)whole_number(node.at("points_wanted"), 1, kMaxGrid);
 }
 
 Json to_json(const ProbeEnd& end) {

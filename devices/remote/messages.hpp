@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/config.hpp"
 #include "devices/real/probe.hpp"
@@ -31,6 +32,18 @@ constexpr int kHeartbeatMs = 1000;
 /// One piece of a text that is longer than a frame may be: a schedule, a measurement.
 constexpr std::size_t kPieceBytes = std::size_t{2} << 20;
 constexpr std::size_t kLongestText = std::size_t{256} << 20;
+
+/// The longest event that is no piece of a text.
+constexpr std::size_t kMaxEventBytes = std::size_t{64} << 10;
+
+/// An event of an agent, which need not be ours: an object that nests no deeper than events do, of
+/// at most kMaxEventBytes unless it is a piece of a text. Throws UserError otherwise. Control
+/// characters in its texts, which may be printed, become spaces.
+[[nodiscard]] nlohmann::ordered_json parse_event(std::string_view payload);
+
+/// Throws UserError, naming `name`, unless the event `setting` of a probe or a replay has the
+/// members that kvreplay uses, and no others.
+void check_setting(const nlohmann::ordered_json& setting, const std::string& name);
 
 [[nodiscard]] nlohmann::ordered_json to_json(const ProbeEnd& end);
 [[nodiscard]] ProbeEnd parse_probe_end(const ConfigNode& node);

@@ -1,6 +1,7 @@
 #include "devices/remote/remote_device.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -21,6 +22,7 @@ namespace {
 
 const std::atomic<bool> kNeverStop{false};
 constexpr const char* kAgent = "kvreplay-agent-";
+constexpr std::size_t kHashDigits = 16;  ///< of the agent's hash, in its name on a device
 /// Largest delay before a stop is noticed.
 constexpr milliseconds kSlice{100};
 
@@ -29,6 +31,26 @@ std::string read_whole(const std::string& file) {
   std::string bytes((std::istreambuf_iterator<char>(stream)), {});
   if (!stream) throw UserError({file, ""}, "cannot be read", "the agent's program");
   return bytes;
+}
+
+/// Words of a device, in an error message.
+std::string excerpt(const std::string& text) {
+  constexpr std::size_t kLongest = 1000;
+  return text.size() > kLongest ? text.substr(0, kLongest) + " ..." : text;
+}
+
+/// What `uname -m` may print: it becomes part of a file's name here.
+bool is_machine(const std::string& text) {
+  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+  });
+}
+
+/// Whether the path on a device is one that send_agent() may have written there.
+bool is_sent_agent(std::string_view path, const std::string& folder) {
+  const std::string beginning = folder + "/" + kAgent;
+  return path.starts_with(beginning) && path.size() == beginning.size() + kHashDigits &&
+         path.find_first_not_of("0123456789abcdef", beginning.size()) == path.npos;
 }
 
 /// Agents for other machines, for an error message.
@@ -76,6 +98,9 @@ void RemoteDevice::start() {
   std::string machine;
   std::getline(lines, machine);
   while (!machine.empty() && machine.back() == '\r') machine.pop_back();
+  if (!is_machine(machine)) {
+    throw UserError(place(), "`uname -m` printed '" + excerpt(machine) + "'", "a name");
+  }
 
   std::string file = options_.agent;
   if (file.empty()) file = options_.agents + "/" + kAgent + machine;
@@ -84,16 +109,17 @@ void RemoteDevice::start() {
                     agents_in(options_.agents));
   }
   const std::string sha256 = sha256_file(file);
-  const std::string remote = options_.folder + "/" + kAgent + sha256.substr(0, 16);
+  const std::string remote = options_.folder + "/" + kAgent + sha256.substr(0, kHashDigits);
   bool is_there = false;
   std::string stale;
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t name = line.find('/');
-    if (name == std::string::npos) continue;
-    if (line.substr(name) == remote && line.starts_with(sha256)) {
+    const std::size_t begin = line.find('/');
+    if (begin == std::string::npos) continue;
+    const std::string path = line.substr(begin);
+    if (path == remote && line.starts_with(sha256)) {
       is_there = true;
-    } else {
-      stale += " " + shell_quoted(line.substr(name));
+    } else if (is_sent_agent(path, options_.folder)) {  // nothing else is ever removed
+      stale += " " + shell_quoted(path);
     }
   }
   if (!stale.empty()) (void)run_there("rm -f --" + stale, "removing old agents");
@@ -108,7 +134,7 @@ void RemoteDevice::start() {
                                        {"allow_destructive", options_.allow_destructive}},
                                       "hello", kNeverStop));
   sent_agent_.clear();  // it has removed itself
-  if (hello_->value("sha256", "") != sha256) {
+  if (!hello_->contains("sha256") || hello_->at("sha256") != sha256) {
     throw UserError(place(), "another agent answers than the one that was sent", "");
   }
 }
@@ -167,7 +193,7 @@ UserError RemoteDevice::lost(const std::string& how) {
   }
   if (!link_->last_words().empty()) why += "; " + link_->last_words();
   hello_.reset();  // nobody left to say bye to
-  return {place(), "the agent is lost (" + why + ")", ""};
+  return {place(), "the agent is lost (" + excerpt(why) + ")", ""};
 }
 
 void RemoteDevice::send(const Json& request) {
@@ -178,16 +204,12 @@ void RemoteDevice::send(const Json& request) {
 
 std::optional<RemoteDevice::Json> RemoteDevice::next_event(milliseconds patience) {
   for (;;) {
-    std::optional<std::string> payload;
     try {
-      payload = decoder_.next();
+      if (const std::optional<std::string> payload = decoder_.next()) {
+        return parse_event(*payload);
+      }
     } catch (const UserError& error) {
       throw lost(error.what());
-    }
-    if (payload) {
-      Json event = Json::parse(*payload, nullptr, false);
-      if (!event.is_object()) throw lost("an answer that is no event");
-      return event;
     }
     const std::optional<std::string> bytes = link_->read(patience);
     if (!bytes)
@@ -215,7 +237,9 @@ RemoteDevice::Json RemoteDevice::ask(const Json& request, const std::string& las
     heard = steady_clock::now();
     try {
       const std::string name = event->at("event");
-      if (name == "error") throw UserError(place(), event->at("message").get<std::string>(), "");
+      if (name == "error") {
+        throw UserError(place(), excerpt(event->at("message").get<std::string>()), "");
+      }
       if (name == last) return *event;
       if (name != "alive" && on_event) on_event(*event);
     } catch (const Json::exception&) {
@@ -224,10 +248,19 @@ RemoteDevice::Json RemoteDevice::ask(const Json& request, const std::string& las
   }
 }
 
+void RemoteDevice::take_setting(const Json& setting, bool& has_setting,
+                                const std::function<void(const Json&)>& on_setting) {
+  if (has_setting) throw lost("a second setting");
+  check_setting(setting, name());
+  has_setting = true;
+  on_setting(setting);
+}
+
 void RemoteDevice::create(std::uint64_t bytes, const std::atomic<bool>& stop,
                           const std::function<void(std::uint64_t)>& on_progress) {
-  (void)ask({{"verb", "create"}, {"bytes", bytes}}, "target", stop,
-            [&](const Json& event) { on_progress(event.at("done").get<std::uint64_t>()); });
+  (void)ask({{"verb", "create"}, {"bytes", bytes}}, "target", stop, [&](const Json& event) {
+    on_progress(std::min(bytes, event.at("done").get<std::uint64_t>()));
+  });
 }
 
 void RemoteDevice::open(bool write) {
@@ -236,15 +269,23 @@ void RemoteDevice::open(bool write) {
 
 ProbeEnd RemoteDevice::probe(const ProbeRequest& request, const std::atomic<bool>& stop,
                              const ProbeSink& sink) {
-  const auto on_event = [&sink](const Json& event) {
+  bool has_setting = false;
+  std::size_t points = 0;
+  const auto on_event = [&](const Json& event) {
     if (event.contains("setting")) {
-      sink.on_setting(event["setting"]);
+      take_setting(event["setting"], has_setting, sink.on_setting);
     } else {
-      sink.on_point(event.at("point"));
+      if (!has_setting) throw lost("a point before the setting");
+      if (points++ == request.grid.points()) throw lost("more points than were asked for");
+      if (!event.at("point").is_object()) throw lost("a point that is none");
+      sink.on_point(event["point"]);
     }
   };
   const Json end = ask({{"verb", "probe"}, {"request", to_json(request)}}, "end", stop, on_event);
-  return parse_probe_end(ConfigNode::parse(end.dump(), name()).at("end"));
+  if (!has_setting) throw lost("an end without a setting");
+  ProbeEnd parsed = parse_probe_end(ConfigNode::parse(end.dump(), name()).at("end"));
+  parsed.ended_by = excerpt(parsed.ended_by);
+  return parsed;
 }
 
 ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& request,
@@ -254,24 +295,35 @@ ReplayEnd RemoteDevice::replay(const Schedule& schedule, const ReplayRequest& re
     (void)ask({{"verb", "schedule"}, {"begin", at == 0}, {"text", text.substr(at, kPieceBytes)}},
               "received", kNeverStop);
   }
+  bool has_setting = false;
   std::string measured;
   ScheduleMeasurement so_far;
   const auto on_event = [&](const Json& event) {
     if (event.contains("setting")) {
-      sink.on_setting(event["setting"]);
+      take_setting(event["setting"], has_setting, sink.on_setting);
+    } else if (!has_setting) {
+      throw lost("a measurement before the setting");
     } else if (event.at("event") == "steps") {
       const ReplayPart part = parse_replay_part(event.at("part"), name());
+      check_measurement(part.measured, schedule, so_far.steps.size(), part.first_request, name());
       add_part(part, name(), so_far);
       sink.on_part(part);
     } else {
       measured += event.at("text").get<std::string>();
-      if (measured.size() > kLongestText) throw lost("an endless measurement");
+      if (measured.size() > longest_measurement(schedule)) throw lost("an endless measurement");
     }
   };
   try {
     const Json end =
         ask({{"verb", "replay"}, {"request", to_json(request)}}, "end", stop, on_event);
-    return {parse_schedule_measurement(measured, name()), end.value("ended_by", "")};
+    if (!has_setting) throw lost("an end without a setting");
+    ReplayEnd replayed{parse_schedule_measurement(measured, name()),
+                       excerpt(ConfigNode::parse(end.dump(), name()).at("ended_by").text())};
+    check_measurement(replayed.measurement, schedule, 0, 0, name());
+    if (replayed.ended_by.empty() && replayed.measurement.steps.size() < schedule.steps()) {
+      throw lost("an end before the last step");
+    }
+    return replayed;
   } catch (const UserError& error) {
     if (so_far.steps.empty()) throw;
     return {std::move(so_far), error.what()};

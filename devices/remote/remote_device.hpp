@@ -68,6 +68,9 @@ class RemoteDevice {
   /// Sends a request, passes every event to `on_event`, and returns the one named `last`.
   Json ask(const Json& request, const std::string& last, const std::atomic<bool>& stop,
            const OnEvent& on_event = {});
+  /// Passes on the one setting that comes before all measurements.
+  void take_setting(const Json& setting, bool& has_setting,
+                    const std::function<void(const Json&)>& on_setting);
   void send(const Json& request);
   [[nodiscard]] std::optional<Json> next_event(std::chrono::milliseconds patience);
   [[nodiscard]] UserError lost(const std::string& how);

@@ -1,10 +1,35 @@
 #include "devices/schedule/schedule_measurement.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "base/error.hpp"
 
 namespace kvreplay {
 
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::size_t kLongestReason = 200;
+constexpr std::int64_t kMaxTimeNs = std::int64_t{1} << 53;  // 104 days
+
+bool is_time(std::int64_t ns) {
+  return ns >= 0 && ns <= kMaxTimeNs;
+}
+
+bool is_possible(const StepMeasurement& step) {
+  return is_time(step.latency_ns) && is_time(step.compute_ns) && is_time(step.busy_io_ns);
+}
+
+bool is_possible(const RequestTimes& request) {
+  if (request.completed_ns == -1)
+    return request.requested_ns == -1 || is_time(request.requested_ns);
+  return is_time(request.requested_ns) && is_time(request.completed_ns) &&
+         request.completed_ns >= request.requested_ns;
+}
+
+}  // namespace
 
 std::string to_json(const ScheduleMeasurement& measurement) {
   Json json{{"interrupted", measurement.interrupted}};
@@ -55,9 +80,46 @@ ScheduleMeasurement parse_schedule_measurement(const std::string& text, const st
     return measurement;
   } catch (const nlohmann::json::exception& error) {
     throw UserError({name, ""},
-                    std::string("is no measurement of a schedule (") + error.what() + ")",
+                    "is no measurement of a schedule (" +
+                        std::string(error.what()).substr(0, kLongestReason) + ")",
                     "what kvreplay wrote");
   }
+}
+
+void check_measurement(const ScheduleMeasurement& measured, const Schedule& schedule,
+                       std::size_t first_step, std::size_t first_request, const std::string& name) {
+  const auto impossible = [&name](const std::string& what) {
+    return UserError({name, ""}, "sent a measurement that is not of this schedule: " + what, "");
+  };
+  const std::size_t steps = schedule.steps() - std::min(schedule.steps(), first_step);
+  const std::size_t requests =
+      schedule.commands().size() - std::min(schedule.commands().size(), first_request);
+  if (measured.steps.size() > steps || measured.requests.size() > requests) {
+    throw impossible("too many steps or requests");
+  }
+  for (std::size_t i = 0; i < measured.steps.size(); ++i) {
+    const StepMeasurement& step = measured.steps[i];
+    StepMeasurement scheduled = step;
+    scheduled.read_bytes = scheduled.read_requests = 0;
+    scheduled.write_bytes = scheduled.write_requests = 0;
+    for (const auto& [kind, value] : schedule.step(first_step + i)) {
+      if (kind != Schedule::Kind::kSubmit) continue;
+      for (const IoCommand& command : schedule.batch(value)) scheduled.count(command);
+    }
+    if (!is_possible(step) || step != scheduled) {
+      throw impossible("step " + std::to_string(first_step + i));
+    }
+  }
+  for (std::size_t i = 0; i < measured.requests.size(); ++i) {
+    if (is_possible(measured.requests[i])) continue;
+    throw impossible("request " + std::to_string(first_request + i));
+  }
+}
+
+std::size_t longest_measurement(const Schedule& schedule) {
+  constexpr std::size_t kNumber = 21;  // with its comma
+  return 1000 + schedule.steps() * (7 * kNumber + 3) +
+         schedule.commands().size() * (2 * kNumber + 3);
 }
 
 }  // namespace kvreplay

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "devices/io_failure.hpp"
+#include "devices/schedule/schedule.hpp"
 
 namespace kvreplay {
 
@@ -54,5 +56,13 @@ struct ScheduleMeasurement {
 /// Throws UserError, naming `name`, where the text is not a measurement.
 [[nodiscard]] ScheduleMeasurement parse_schedule_measurement(const std::string& json,
                                                              const std::string& name);
+
+/// Throws UserError, naming `name`, unless `measured` can be what the schedule's steps from
+/// `first_step` and requests from `first_request` on gave: no more of either than the schedule has,
+/// the bytes and requests that it has in each step, and times of at most some months.
+void check_measurement(const ScheduleMeasurement& measured, const Schedule& schedule,
+                       std::size_t first_step, std::size_t first_request, const std::string& name);
+/// The longest text that such a measurement of the whole schedule takes.
+[[nodiscard]] std::size_t longest_measurement(const Schedule& schedule);
 
 }  // namespace kvreplay

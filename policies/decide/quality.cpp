@@ -1,6 +1,7 @@
 #include "policies/decide/quality.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -12,6 +13,24 @@ namespace {
 std::span<const float> row(const std::vector<float>& rows, std::int64_t index, std::int64_t width) {
   return std::span(rows).subspan(static_cast<std::size_t>(index * width),
                                  static_cast<std::size_t>(width));
+}
+
+/// The sums of rows [*, width], each in the order of its elements. Rows are summed side by side:
+/// one chain of additions waits for its own result.
+void sum_rows(const std::vector<float>& rows, std::int64_t width, std::span<double> sums) {
+  constexpr std::size_t kTogether = 4;
+  for (std::size_t first = 0; first < sums.size(); first += kTogether) {
+    const std::size_t count = std::min(kTogether, sums.size() - first);
+    std::array<double, kTogether> sum{};
+    std::array<const float*, kTogether> from{};
+    for (std::size_t r = 0; r < kTogether; ++r) {
+      from[r] = row(rows, static_cast<std::int64_t>(first + std::min(r, count - 1)), width).data();
+    }
+    for (std::int64_t i = 0; i < width; ++i) {
+      for (std::size_t r = 0; r < kTogether; ++r) sum[r] += static_cast<double>(from[r][i]);
+    }
+    std::copy_n(sum.begin(), count, sums.begin() + static_cast<std::ptrdiff_t>(first));
+  }
 }
 
 }  // namespace
@@ -35,9 +54,8 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
   totals_.resize(static_cast<std::size_t>(shape.query_heads));
   for (std::int64_t head = 0; head < shape.query_heads; ++head) {
     kernels::softmax(probabilities_.data() + head * seen, seen, shape.softmax_scale);
-    const std::span<const float> weights = probabilities(head);
-    totals_[static_cast<std::size_t>(head)] = std::accumulate(weights.begin(), weights.end(), 0.0);
   }
+  sum_rows(probabilities_, seen, totals_);
   for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
     kernels::weighted_sum(probabilities_.data() + kv * heads * seen, heads, entries.values.head(kv),
                           tokens_, head_dim_, outputs_.data() + kv * heads * head_dim_);
@@ -46,7 +64,7 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
 
 bool ExactStep::finite() const {
   const auto all_finite = [](const std::vector<float>& values) {
-    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+    return kernels::all_finite(values.data(), std::ssize(values));
   };
   return all_finite(logits_) && all_finite(probabilities_) && all_finite(outputs_);
 }

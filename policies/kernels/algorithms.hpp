@@ -34,10 +34,13 @@ struct Algorithms {
             .score_float = score_rows<float>,
             .score_bounds = score_bounds,
             .score_gathered = score_gathered,
+            .all_finite = all_finite,
             .softmax = softmax,
             .weighted_sum = weighted_sum,
             .find_at_least = find_at_least,
             .nearest = nearest,
+            .compare_panel = compare_panel,
+            .widen_bounds = widen_bounds,
             .add_row = add_row,
             .panel_product_float = panel_product<float>,
             .panel_product_bfloat = panel_product<BFloat>,
@@ -80,11 +83,11 @@ struct Algorithms {
   // ---- Scores ----
   //
   // A set of rows has a type for one row and defines how a run of 16 of its elements is loaded and
-  // multiplied into a running sum. prefetch() fetches rows whose places the hardware cannot
-  // foresee; consecutive rows are fetched best without it.
+  // multiplied into a running sum. fetch() prefetches what is needed soon after rows [begin, end).
 
   template <typename T>
   struct PlainRows {
+    static constexpr bool kForeseen = true;  ///< by the hardware, which prefetches them itself
     const T* data;
     std::int64_t dim;
 
@@ -93,24 +96,33 @@ struct Algorithms {
     KVREPLAY_INLINE static Lanes load_run(const T* row, std::int64_t i, Load load) {
       return load(row + i);
     }
-    void prefetch(std::int64_t, std::int64_t) const {}
+    KVREPLAY_INLINE void fetch(std::int64_t begin, std::int64_t end) const {
+      constexpr std::int64_t kAhead = kFetchBytes / static_cast<std::int64_t>(sizeof(T));
+      Algorithms::prefetch(row(begin) + kAhead, (end - begin) * dim);
+    }
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Lanes run, Lanes sum) {
       return Lanes::fma(query, run, sum);
     }
   };
 
   struct GatheredRows : PlainRows<Half> {
+    static constexpr bool kForeseen = false;
     const std::int32_t* tokens;
+    std::int64_t count;
 
     [[nodiscard]] const Half* row(std::int64_t n) const {
       return this->data + tokens[n] * this->dim;
     }
-    void prefetch(std::int64_t begin, std::int64_t end) const {
-      for (std::int64_t n = begin; n < end; ++n) Algorithms::prefetch(row(n), this->dim);
+    KVREPLAY_INLINE void fetch(std::int64_t begin, std::int64_t end) const {
+      end = smaller(end + kBlockRows, count);
+      for (std::int64_t n = begin + kBlockRows; n < end; ++n) {
+        Algorithms::prefetch(row(n), this->dim);
+      }
     }
   };
 
   struct BoundRows {
+    static constexpr bool kForeseen = true;
     const float* minima;
     const float* maxima;
     std::int64_t dim;
@@ -128,16 +140,43 @@ struct Algorithms {
     KVREPLAY_INLINE static Run load_run(Row row, std::int64_t i, Load load) {
       return {load(row.minima + i), load(row.maxima + i)};
     }
-    void prefetch(std::int64_t, std::int64_t) const {}
+    KVREPLAY_INLINE void fetch(std::int64_t begin, std::int64_t end) const {
+      PlainRows<float>{minima, dim}.fetch(begin, end);
+      PlainRows<float>{maxima, dim}.fetch(begin, end);
+    }
     /// max(q M, q m) is q M where q is positive and q m where it is negative, because m <= M.
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Run run, Lanes sum) {
       return Lanes::fma(query, Lanes::by_sign(query, run.maxima, run.minima), sum);
     }
   };
 
-  /// Also how many rows ahead gathered rows are prefetched.
-  static constexpr std::int64_t kBlockRows = 16;
+  /// Rows whose scores are stored together; also how many rows ahead gathered rows are prefetched.
+  static constexpr std::int64_t kBlockRows = kWidth;
+  /// How far ahead consecutive rows are prefetched.
+  static constexpr std::int64_t kFetchBytes = 4096;
+  /// Queries that pass over a row together, so that it is converted once.
   static constexpr int kMaxTileQueries = 4;
+
+  /// Calls tile.operator()<count>(first) for tiles of queries.
+  template <typename Tile>
+  KVREPLAY_INLINE static void for_each_query_tile(std::int64_t query_count, Tile tile) {
+    for (std::int64_t first = 0; first < query_count; first += kMaxTileQueries) {
+      switch (query_count - first) {
+        case 1:
+          tile.template operator()<1>(first);
+          break;
+        case 2:
+          tile.template operator()<2>(first);
+          break;
+        case 3:
+          tile.template operator()<3>(first);
+          break;
+        default:
+          tile.template operator()<4>(first);
+          break;
+      }
+    }
+  }
 
   /// The number of rows that gives a tile of kAccumulators sums; at most 4.
   static constexpr int tile_rows(int queries) {
@@ -145,20 +184,18 @@ struct Algorithms {
     return rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
   }
 
-  /// Computes scores[q * stride + n] for kQueries queries and rows [first, first + kRows).
-  template <int kQueries, int kRows, typename Rows>
-  KVREPLAY_INLINE static void score_tile(const float* queries, const Rows& rows, std::int64_t first,
-                                         std::int64_t dim, float* scores, std::int64_t stride) {
-    constexpr int kSums = (kQueries * kRows + 3) / 4 * 4;
-    Lanes sum[kSums];
+  /// The lanes' sums of kQueries queries and kRows rows, in columns from `column` on. kDim: the
+  /// dimension, or 0 for `dim`.
+  template <int kQueries, int kRows, int kDim, typename Rows, typename Row>
+  KVREPLAY_INLINE static void score_tile(const float* queries, const Rows& rows, const Row* row,
+                                         std::int64_t dim, int column, Lanes (*sum)[4]) {
+    Lanes total[kQueries][kRows];
     KVREPLAY_UNROLL
-    for (int i = 0; i < kSums; ++i) sum[i] = Lanes::all(0.0f);
-
-    decltype(rows.row(0)) row[kRows];
-    KVREPLAY_UNROLL
-    for (int r = 0; r < kRows; ++r) row[r] = rows.row(first + r);
-
-    for_each_run(dim, [&](std::int64_t i, auto load, auto) KVREPLAY_INLINE {
+    for (int q = 0; q < kQueries; ++q) {
+      KVREPLAY_UNROLL
+      for (int r = 0; r < kRows; ++r) total[q][r] = Lanes::all(0.0f);
+    }
+    const auto step = [&](std::int64_t i, auto load, auto) KVREPLAY_INLINE {
       decltype(rows.load_run(row[0], i, load)) run[kRows];
       KVREPLAY_UNROLL
       for (int r = 0; r < kRows; ++r) run[r] = rows.load_run(row[r], i, load);
@@ -166,60 +203,90 @@ struct Algorithms {
       for (int q = 0; q < kQueries; ++q) {
         const Lanes query = load(queries + q * dim + i);
         KVREPLAY_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          Lanes& total = sum[q * kRows + r];
-          total = rows.accumulate(query, run[r], total);
-        }
+        for (int r = 0; r < kRows; ++r) total[q][r] = rows.accumulate(query, run[r], total[q][r]);
       }
-    });
-
-    float totals[kSums];
-    KVREPLAY_UNROLL
-    for (int i = 0; i < kSums; i += 4) {
-      Lanes::sum4(sum[i], sum[i + 1], sum[i + 2], sum[i + 3], totals + i);
+    };
+    if constexpr (kDim > 0) {
+      const auto load = [](const auto* from) KVREPLAY_INLINE { return Lanes::load(from); };
+      KVREPLAY_UNROLL
+      for (int i = 0; i < kDim; i += kWidth) step(i, load, 0);
+    } else {
+      for_each_run(dim, step);
     }
     KVREPLAY_UNROLL
     for (int q = 0; q < kQueries; ++q) {
-      __builtin_memcpy(scores + q * stride + first, totals + q * kRows, sizeof(float) * kRows);
+      KVREPLAY_UNROLL
+      for (int r = 0; r < kRows; ++r) sum[q][column + r] = total[q][r];
     }
   }
 
-  template <int kQueries, typename Rows>
-  static void score_tiles(const float* queries, const Rows& rows, std::int64_t begin,
-                          std::int64_t end, std::int64_t dim, float* scores, std::int64_t stride) {
+  /// Computes scores[q * stride + first + n] for kQueries queries and n < count <= kBlockRows rows.
+  template <int kQueries, int kDim, typename Rows>
+  static void score_block(const float* queries, const Rows& rows, std::int64_t first,
+                          std::int64_t count, std::int64_t dim, bool fetches, float* scores,
+                          std::int64_t stride) {
     constexpr int kRows = tile_rows(kQueries);
-    std::int64_t n = begin;
-    for (; n + kRows <= end; n += kRows) {
-      score_tile<kQueries, kRows>(queries, rows, n, dim, scores, stride);
+    Lanes part[kQueries][kBlockRows / 4];
+    for (std::int64_t n = 0; n < count; n += 4) {
+      if (fetches) rows.fetch(first + n, first + n + 4);
+      Lanes sum[kQueries][4];
+      KVREPLAY_UNROLL
+      for (int tile = 0; tile < 4; tile += kRows) {
+        decltype(rows.row(0)) row[kRows];
+        KVREPLAY_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          // The last block's last row stands for those beyond it, whose scores are not stored.
+          row[r] = rows.row(first + smaller(n + tile + r, count - 1));
+        }
+        score_tile<kQueries, kRows, kDim>(queries, rows, row, dim, tile, sum);
+      }
+      KVREPLAY_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        part[q][n / 4] = Lanes::quarter4(sum[q][0], sum[q][1], sum[q][2], sum[q][3]);
+      }
     }
-    for (; n < end; ++n) score_tile<kQueries, 1>(queries, rows, n, dim, scores, stride);
+    for (std::int64_t n = (count + 3) / 4; n < kBlockRows / 4; ++n) {
+      for (int q = 0; q < kQueries; ++q) part[q][n] = Lanes::all(0.0f);
+    }
+    KVREPLAY_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      const Lanes totals = Lanes::finish4(part[q][0], part[q][1], part[q][2], part[q][3]);
+      float* const to = scores + q * stride + first;
+      if (count == kBlockRows) {
+        totals.store(to);
+      } else {
+        totals.store_first(to, static_cast<int>(count));
+      }
+    }
   }
 
   /// Processes rows in blocks that stay in the first-level cache while each tile of queries passes
-  /// over them. The next block is prefetched meanwhile.
+  /// over them. The hardware fetches consecutive rows while a second tile is busy with the block,
+  /// and keeps up with one query; a single larger tile would wait for it.
   template <typename Rows>
   static void score(const float* queries, std::int64_t query_count, const Rows& rows,
                     std::int64_t row_count, std::int64_t dim, float* scores, std::int64_t stride) {
-    for (std::int64_t begin = 0, end = 0; begin < row_count; begin = end) {
-      end = smaller(begin + kBlockRows, row_count);
-      rows.prefetch(end, smaller(end + kBlockRows, row_count));
-      for (std::int64_t q = 0; q < query_count; q += kMaxTileQueries) {
-        const float* from = queries + q * dim;
-        float* to = scores + q * stride;
-        switch (query_count - q) {
-          case 1:
-            score_tiles<1>(from, rows, begin, end, dim, to, stride);
-            break;
-          case 2:
-            score_tiles<2>(from, rows, begin, end, dim, to, stride);
-            break;
-          case 3:
-            score_tiles<3>(from, rows, begin, end, dim, to, stride);
-            break;
-          default:
-            score_tiles<4>(from, rows, begin, end, dim, to, stride);
-            break;
-        }
+    const bool fetches = !Rows::kForeseen || query_count <= kMaxTileQueries;
+    for (std::int64_t begin = 0; begin < row_count; begin += kBlockRows) {
+      const std::int64_t count = smaller(kBlockRows, row_count - begin);
+      for_each_query_tile(query_count, [&]<int kQueries>(std::int64_t q) KVREPLAY_INLINE {
+        score_block<kQueries, 0>(queries + q * dim, rows, begin, count, dim, fetches && q == 0,
+                                 scores + q * stride, stride);
+      });
+    }
+  }
+
+  template <typename Rows>
+  static void score_one(const float* query, const Rows& rows, std::int64_t row_count,
+                        std::int64_t dim, float* scores) {
+    for (std::int64_t begin = 0; begin < row_count; begin += kBlockRows) {
+      const std::int64_t count = smaller(kBlockRows, row_count - begin);
+      if (dim == 128) {
+        score_block<1, 128>(query, rows, begin, count, dim, false, scores, 0);
+      } else if (dim == 64) {
+        score_block<1, 64>(query, rows, begin, count, dim, false, scores, 0);
+      } else {
+        score_block<1, 0>(query, rows, begin, count, dim, false, scores, 0);
       }
     }
   }
@@ -228,7 +295,13 @@ struct Algorithms {
   static void score_rows(const float* queries, std::int64_t query_count, const T* rows,
                          std::int64_t row_count, std::int64_t dim, float* scores,
                          std::int64_t stride) {
-    score(queries, query_count, PlainRows<T>{rows, dim}, row_count, dim, scores, stride);
+    if (query_count == 1) {
+      using One = Algorithms<typename Lanes::OneQuery>;
+      One::score_one(queries, typename One::template PlainRows<T>{rows, dim}, row_count, dim,
+                     scores);
+    } else {
+      score(queries, query_count, PlainRows<T>{rows, dim}, row_count, dim, scores, stride);
+    }
   }
 
   static void score_bounds(const float* queries, std::int64_t query_count, const float* minima,
@@ -240,13 +313,32 @@ struct Algorithms {
   static void score_gathered(const float* queries, std::int64_t query_count, const Half* rows,
                              const std::int32_t* tokens, std::int64_t count, std::int64_t dim,
                              float* scores, std::int64_t stride) {
-    score(queries, query_count, GatheredRows{{rows, dim}, tokens}, count, dim, scores, stride);
+    score(queries, query_count, GatheredRows{{rows, dim}, tokens, count}, count, dim, scores,
+          stride);
   }
 
   static float dot(const float* a, const float* b, std::int64_t dim) {
-    float result = 0.0f;
-    score_tile<1, 1>(a, PlainRows<float>{b, dim}, 0, dim, &result, 0);
-    return result;
+    Lanes sum = Lanes::all(0.0f);
+    for_each_run(dim, [&](std::int64_t i, auto load, auto)
+                          KVREPLAY_INLINE { sum = Lanes::fma(load(a + i), load(b + i), sum); });
+    return total(sum);
+  }
+
+  /// The sum of the lanes, in the order that every score keeps.
+  KVREPLAY_INLINE static float total(Lanes lanes) {
+    const Lanes part = Lanes::quarter4(lanes, lanes, lanes, lanes);
+    float totals[kWidth];
+    Lanes::finish4(part, part, part, part).store(totals);
+    return totals[0];
+  }
+
+  static bool all_finite(const float* values, std::int64_t n) {
+    // 0 times infinity or NaN is NaN, and no sum with NaN is 0.
+    Lanes sum = Lanes::all(0.0f);
+    for_each_run(n, [&](std::int64_t i, auto load, auto) KVREPLAY_INLINE {
+      sum = Lanes::fma(load(values + i), Lanes::all(0.0f), sum);
+    });
+    return total(sum) == 0.0f;
   }
 
   // ---- Softmax and the weighted sum of values ----
@@ -293,8 +385,7 @@ struct Algorithms {
     for (int i = 1; i < kWidth; ++i) max = lanes[i] > max ? lanes[i] : max;
 
     const Lanes offset = Lanes::all(max);
-    const Lanes zero = Lanes::all(0.0f);
-    Lanes sums = zero;
+    Lanes sums = Lanes::all(0.0f);
     for (std::int64_t i = 0; i < whole; i += kWidth) {
       const Lanes weights = exp(Lanes::load(values + i) * scales - offset);
       weights.store(values + i);
@@ -302,14 +393,12 @@ struct Algorithms {
     }
     const Lanes rest_weights = exp(Lanes::load(rest) - offset);
     rest_weights.store_first(values + whole, static_cast<int>(n - whole));
-    sums = sums + rest_weights;
-    float total[4];
-    Lanes::sum4(sums, zero, zero, zero, total);
+    const float sum = total(sums + rest_weights);
 
-    const Lanes inverse = Lanes::all(1.0f / total[0]);
+    const Lanes inverse = Lanes::all(1.0f / sum);
     for_each_run(n, [=](std::int64_t i, auto load, auto store)
                         KVREPLAY_INLINE { store(load(values + i) * inverse, values + i); });
-    return {max, total[0]};
+    return {max, sum};
   }
 
   /// Rows of one head and the tokens among them that are weighted.
@@ -341,15 +430,15 @@ struct Algorithms {
     for (std::int64_t i = begin; i < end; ++i) {
       if (i < fetch_end) prefetch(rows.row(i + kBlockRows), rows.dim);
       const Half* row = rows.row(i) + first;
-      Lanes run[kRuns];
+      Lanes weight[kQueries];
       KVREPLAY_UNROLL
-      for (int k = 0; k < kRuns; ++k) run[k] = Lanes::load(row + k * kWidth);
+      for (int q = 0; q < kQueries; ++q) weight[q] = Lanes::all(weights[q * stride + i]);
       KVREPLAY_UNROLL
-      for (int q = 0; q < kQueries; ++q) {
-        const Lanes weight = Lanes::all(weights[q * stride + i]);
+      for (int k = 0; k < kRuns; ++k) {
+        const Lanes run = Lanes::load(row + k * kWidth);
         KVREPLAY_UNROLL
-        for (int k = 0; k < kRuns; ++k) {
-          total[q * kRuns + k] = Lanes::fma(weight, run[k], total[q * kRuns + k]);
+        for (int q = 0; q < kQueries; ++q) {
+          total[q * kRuns + k] = Lanes::fma(weight[q], run, total[q * kRuns + k]);
         }
       }
     }
@@ -396,24 +485,10 @@ struct Algorithms {
     for (std::int64_t i = 0; i < query_count * dim; ++i) sums[i] = 0.0f;
     for (std::int64_t begin = 0, end = 0; begin < count; begin = end) {
       end = smaller(begin + kBlock, count);
-      for (std::int64_t q = 0; q < query_count; q += kMaxTileQueries) {
-        const float* from = weights + q * stride;
-        float* to = sums + q * dim;
-        switch (query_count - q) {
-          case 1:
-            weighted_tiles<1>(from, stride, rows, begin, end, q == 0, to);
-            break;
-          case 2:
-            weighted_tiles<2>(from, stride, rows, begin, end, q == 0, to);
-            break;
-          case 3:
-            weighted_tiles<3>(from, stride, rows, begin, end, q == 0, to);
-            break;
-          default:
-            weighted_tiles<4>(from, stride, rows, begin, end, q == 0, to);
-            break;
-        }
-      }
+      for_each_query_tile(query_count, [&]<int kQueries>(std::int64_t q) KVREPLAY_INLINE {
+        weighted_tiles<kQueries>(weights + q * stride, stride, rows, begin, end, q == 0,
+                                 sums + q * dim);
+      });
     }
   }
 
@@ -520,6 +595,78 @@ struct Algorithms {
       }
       for (std::int64_t r = 0; r < count; ++r) labels[n + r] = best_centroid(best[r]);
     }
+  }
+
+  /// Compares kRows rows, of which the first `count` are meant, with one panel.
+  template <int kRows>
+  KVREPLAY_INLINE static void panel_tile(const float* const* row, const std::int32_t* list,
+                                         std::int64_t count, const PackedCentroids& centroids,
+                                         std::int64_t panel, const NearestSoFar& nearest) {
+    const float* elements = centroids.panels + panel * centroids.dim * kWidth;
+    Lanes sum[kRows];
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) sum[r] = Lanes::all(0.0f);
+    for (std::int64_t d = 0; d < centroids.dim; ++d) {
+      const Lanes element = Lanes::load(elements + d * kWidth);
+      KVREPLAY_UNROLL
+      for (int r = 0; r < kRows; ++r) sum[r] = Lanes::fma(Lanes::all(row[r][d]), element, sum[r]);
+    }
+    const Lanes bias = Lanes::load(centroids.bias + panel * kWidth);
+    const std::int32_t* const numbers = centroids.numbers + panel * kWidth;
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= count) break;
+      const Lanes score = sum[r] + bias;
+      const float highest = Lanes::largest(score);
+      const std::int32_t n = list[r];
+      nearest.highest[n] = highest;
+      if (!(highest >= nearest.score[n])) continue;
+      // A tie goes to the lower centroid, wherever its panel stands.
+      std::uint32_t lanes = Lanes::at_least(score, Lanes::all(highest));
+      std::int32_t number = highest > nearest.score[n] ? 0x7fffffff : nearest.centroid[n];
+      for (; lanes != 0; lanes &= lanes - 1) {
+        const std::int32_t other = numbers[__builtin_ctz(lanes)];
+        number = other < number ? other : number;
+      }
+      nearest.score[n] = highest;
+      nearest.centroid[n] = number;
+    }
+  }
+
+  static void compare_panel(const float* rows, const std::int32_t* list, std::int64_t count,
+                            const PackedCentroids& centroids, std::int64_t panel,
+                            const NearestSoFar& nearest) {
+    constexpr int kRows = Lanes::kTileRows;
+    constexpr int kFewRows = (kRows + 1) / 2;
+    for (std::int64_t i = 0; i < count; i += kRows) {
+      const std::int64_t left = smaller(count - i, kRows);
+      const float* row[kRows];
+      for (int r = 0; r < kRows; ++r) {
+        row[r] = rows + list[i + smaller(r, left - 1)] * centroids.dim;
+      }
+      if (left > kFewRows) {
+        panel_tile<kRows>(row, list + i, left, centroids, panel, nearest);
+      } else {
+        panel_tile<kFewRows>(row, list + i, left, centroids, panel, nearest);
+      }
+    }
+  }
+
+  static std::int64_t widen_bounds(float* bounds, const float* radii, const float* least,
+                                   std::int64_t n, float offset, float slope, std::int32_t* list) {
+    const Lanes offsets = Lanes::all(offset);
+    const Lanes slopes = Lanes::all(slope);
+    std::int64_t found = 0;
+    for (std::int64_t i = 0; i < n; i += kWidth) {
+      const Lanes bound =
+          Lanes::fma(slopes, Lanes::load(radii + i), Lanes::load(bounds + i) + offsets);
+      bound.store(bounds + i);
+      std::uint32_t bits = Lanes::at_least(bound, Lanes::load(least + i));
+      for (; bits != 0; bits &= bits - 1) {
+        list[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(bits);
+      }
+    }
+    return found;
   }
 
   static void add_row(const Half* row, std::int64_t dim, float* sum) {

@@ -1,5 +1,6 @@
 #include "policies/kernels/dispatch.hpp"
 
+#include <array>
 #include <stdexcept>
 #include <string>
 
@@ -66,6 +67,11 @@ Isa best_isa() {
 
 Isa current_isa() {
   return in_use().isa;
+}
+
+std::span<const Isa> available_isas() {
+  static constexpr std::array kAll{Isa::kScalar, Isa::kAvx2, Isa::kAvx512};
+  return std::span(kAll).first(static_cast<std::size_t>(best_isa()) + 1);
 }
 
 void use_isa(Isa isa) {

@@ -6,5 +6,5 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set_source_files_properties(${folder}/kernels_avx2.cpp PROPERTIES
     COMPILE_OPTIONS "-O2;-mavx2;-mfma;-mf16c")
   set_source_files_properties(${folder}/kernels_avx512.cpp PROPERTIES
-    COMPILE_OPTIONS "-O2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
+    COMPILE_OPTIONS "-O2;-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl")
 endif()

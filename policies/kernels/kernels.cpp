@@ -70,6 +70,10 @@ void gelu_multiply(float* gate, const float* up, std::int64_t n) {
   table().gelu_multiply(gate, up, n);
 }
 
+bool all_finite(const float* values, std::int64_t n) {
+  return table().all_finite(values, n);
+}
+
 float softmax(float* values, std::int64_t n, float scale) {
   assert(n >= 1);
   const SoftmaxTotals totals = table().softmax(values, n, scale);

@@ -20,9 +20,11 @@ enum class Isa { kScalar, kAvx2, kAvx512 };
 /// The best instruction set of this machine, which the kernels use by default.
 [[nodiscard]] Isa best_isa();
 [[nodiscard]] Isa current_isa();
-/// For tests and benchmarks; not thread-safe. Throws std::invalid_argument above best_isa().
+/// Not thread-safe. Throws std::invalid_argument above best_isa().
 void use_isa(Isa isa);
 [[nodiscard]] std::string_view isa_name(Isa isa);
+/// Those of this machine, lowest first.
+[[nodiscard]] std::span<const Isa> available_isas();
 
 /// Converts a row (or any contiguous run) of n elements. Exact.
 void to_float(const Half* from, float* to, std::int64_t n);
@@ -51,6 +53,9 @@ void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::i
 
 /// The indices of all n scores in descending order, ties by ascending index.
 void order_descending(const float* scores, std::int64_t n, std::span<std::int32_t> indices);
+
+/// Whether no value is NaN or infinite.
+[[nodiscard]] bool all_finite(const float* values, std::int64_t n);
 
 /// values[i] = exp(values[i] * scale - max) / sum, in place; returns ln(sum_i exp(values[i] *
 /// scale)). n >= 1; -inf is allowed, not everywhere. A weight below e^-87 of the largest is 0.
@@ -102,7 +107,8 @@ struct KMeansOptions {
 /// random, and their labels. An iteration moves each centroid to the plain mean of its rows, summed
 /// in the rows' order (an empty cluster keeps its old centroid), and relabels the rows. `clusters`
 /// is limited to row_count. centroids: [clusters, dim], labels: [row_count]. Returns the number of
-/// iterations.
+/// iterations. Labels are exact: where there are many centroids, bounds rule out those that cannot
+/// be the nearest (4 bytes per row and 16 centroids, 256 MiB at most).
 std::int64_t k_means(const Half* rows, std::int64_t row_count, std::int64_t dim,
                      const KMeansOptions& options, std::span<float> centroids,
                      std::span<std::int32_t> labels);

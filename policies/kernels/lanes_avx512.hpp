@@ -14,12 +14,16 @@
 #include <cstdint>
 
 #include "base/half.hpp"
+#include "policies/kernels/lanes_avx2.hpp"
 #include "policies/kernels/table.hpp"
 
 namespace kvreplay::kernels {
 
-/// LanesScalar in one 512-bit register. Needs AVX-512 F, BW, DQ and VL.
+/// LanesScalar in one 512-bit register. Needs AVX-512 F, BW, DQ and VL, and what AVX2 needs.
 struct LanesAvx512 {
+  /// Zen 4 converts halves in 256-bit registers at nearly twice the rate of 512-bit ones, and
+  /// multiplies at the same: one query's scores are bound by the conversion.
+  using OneQuery = LanesPair<32>;
   static constexpr int kWidth = 16;
   static constexpr int kAccumulators = 16;
   static constexpr int kTileRows = 8;
@@ -83,17 +87,23 @@ struct LanesAvx512 {
     const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.lanes), 23);
     return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value.lanes), exponent))};
   }
-  static void sum4(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c, LanesAvx512 d, float* sums) {
+  static LanesAvx512 quarter4(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c, LanesAvx512 d) {
     // Each comment gives the vectors whose partial sums the register's 128-bit quarters hold.
     const __m512 ab = halve(a.lanes, b.lanes);  // a a b b
     const __m512 cd = halve(c.lanes, d.lanes);  // c c d d
-    const __m512 abcd = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
-                                      _mm512_shuffle_f32x4(ab, cd, 0xdd));  // a b c d
-    const __m512 pairs = _mm512_add_ps(abcd, _mm512_permute_ps(abcd, 0x4e));
-    const __m512 total = _mm512_add_ps(pairs, _mm512_permute_ps(pairs, 0xb1));
-    const __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
-    _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, total)));
+    return {_mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88),
+                          _mm512_shuffle_f32x4(ab, cd, 0xdd))};  // a b c d
   }
+  static LanesAvx512 finish4(LanesAvx512 a, LanesAvx512 b, LanesAvx512 c, LanesAvx512 d) {
+    // In each quarter: two partial sums of a vector from a and one from b; then a sum from each.
+    const __m512 ab = add_halves(a.lanes, b.lanes);
+    const __m512 cd = add_halves(c.lanes, d.lanes);
+    const __m512 abcd =
+        _mm512_add_ps(_mm512_shuffle_ps(ab, cd, 0x88), _mm512_shuffle_ps(ab, cd, 0xdd));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return {_mm512_permutexvar_ps(order, abcd)};
+  }
+  static float largest(LanesAvx512 a) { return _mm512_reduce_max_ps(a.lanes); }
 
  private:
   /// Bits 0 to n-1; n < 16.
@@ -103,6 +113,10 @@ struct LanesAvx512 {
   /// operands.)
   static __m512 halve(__m512 a, __m512 b) {
     return _mm512_add_ps(_mm512_mask_blend_ps(0xff00, a, b), _mm512_shuffle_f32x4(a, b, 0x4e));
+  }
+  /// In each quarter: its lower half plus its upper half, of a and of b.
+  static __m512 add_halves(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
   }
 };
 

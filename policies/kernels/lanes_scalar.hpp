@@ -13,6 +13,7 @@ namespace kvreplay::kernels {
 /// lanes_avx2.hpp and lanes_avx512.hpp give the same bits with vector registers. The algorithms
 /// (algorithms.hpp) are templates over such a type. NaN is outside the contract.
 struct LanesScalar {
+  using OneQuery = LanesScalar;  ///< what the scores of a single query take
   static constexpr int kWidth = 16;
   /// How many of these fit in registers as running sums, beside their inputs.
   static constexpr int kAccumulators = 4;
@@ -94,14 +95,30 @@ struct LanesScalar {
                                   (std::bit_cast<std::uint32_t>(shifted.lane[i]) << 23));
     });
   }
-  /// The sum of each of four vectors' lanes, always in the same tree: lane i + lane i+8, then i+4,
-  /// i+2, i+1.
-  static void sum4(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c,
-                   const LanesScalar& d, float* sums) {
-    sums[0] = a.sum();
-    sums[1] = b.sum();
-    sums[2] = c.sum();
-    sums[3] = d.sum();
+  // The sum of a vector's lanes, always in the same tree: lane i + lane i+8, then i+4, i+2, i+1.
+
+  /// The first two levels of the tree, of four vectors: four partial sums each, side by side.
+  static LanesScalar quarter4(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c,
+                              const LanesScalar& d) {
+    const LanesScalar* const of[4] = {&a, &b, &c, &d};
+    return each([&](int i) {
+      const float* lane = of[i / 4]->lane + i % 4;
+      return (lane[0] + lane[8]) + (lane[4] + lane[12]);
+    });
+  }
+  /// The last two levels, of sixteen vectors given by fours: the sums, in their order.
+  static LanesScalar finish4(const LanesScalar& a, const LanesScalar& b, const LanesScalar& c,
+                             const LanesScalar& d) {
+    const LanesScalar* const of[4] = {&a, &b, &c, &d};
+    return each([&](int i) {
+      const float* lane = of[i / 4]->lane + i % 4 * 4;
+      return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+    });
+  }
+  static float largest(const LanesScalar& a) {
+    float largest = a.lane[0];
+    for (int i = 1; i < kWidth; ++i) largest = a.lane[i] > largest ? a.lane[i] : largest;
+    return largest;
   }
 
  private:
@@ -110,13 +127,6 @@ struct LanesScalar {
     LanesScalar result;
     for (int i = 0; i < kWidth; ++i) result.lane[i] = function(i);
     return result;
-  }
-  [[nodiscard]] float sum() const {
-    LanesScalar part = *this;
-    for (int half = kWidth / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) part.lane[i] += part.lane[i + half];
-    }
-    return part.lane[0];
   }
 };
 

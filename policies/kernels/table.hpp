@@ -20,6 +20,16 @@ struct PackedCentroids {
   const float* bias;  ///< [16 * panel_count]
   std::int64_t panel_count;
   std::int64_t dim;
+  /// [16 * panel_count]: each lane's centroid, where the panels hold them in another order.
+  const std::int32_t* numbers = nullptr;
+};
+
+/// The best centroid so far of each of some rows: its score, and its number. `highest`: the best
+/// score of the last panel that the row was compared with.
+struct NearestSoFar {
+  float* score;
+  std::int32_t* centroid;
+  float* highest;
 };
 
 /// The upper half of a float's bits: a storage type of weights.
@@ -60,6 +70,7 @@ struct KernelTable {
   void (*score_gathered)(const float* queries, std::int64_t query_count, const Half* rows,
                          const std::int32_t* tokens, std::int64_t count, std::int64_t dim,
                          float* scores, std::int64_t score_stride);
+  bool (*all_finite)(const float* values, std::int64_t n);
   SoftmaxTotals (*softmax)(float* values, std::int64_t n, float scale);
   /// sums[q * dim + d] = sum_i weights[q * weight_stride + i] rows[tokens[i]][d], in the order of
   /// i.
@@ -72,6 +83,15 @@ struct KernelTable {
   /// scratch: [kScratchRows, dim].
   void (*nearest)(const Half* rows, std::int64_t row_count, const PackedCentroids& centroids,
                   float* scratch, std::int32_t* labels);
+  /// Compares rows[list[i]], i < count, of `rows` [*, dim] with one panel. The scores are those of
+  /// nearest(), bit for bit; a tie goes to the centroid with the lower number.
+  void (*compare_panel)(const float* rows, const std::int32_t* list, std::int64_t count,
+                        const PackedCentroids& centroids, std::int64_t panel,
+                        const NearestSoFar& nearest);
+  /// bounds[i] += offset + slope * radii[i]. Lists the i with bounds[i] >= least[i], ascending;
+  /// returns how many. n is a multiple of 16.
+  std::int64_t (*widen_bounds)(float* bounds, const float* radii, const float* least,
+                               std::int64_t n, float offset, float slope, std::int32_t* list);
   /// sum[d] += row[d].
   void (*add_row)(const Half* row, std::int64_t dim, float* sum);
   void (*panel_product_float)(const PanelProduct& product, const float* panels);

@@ -13,6 +13,7 @@
 #include "base/error.hpp"
 #include "base/key_value.hpp"
 #include "base/size.hpp"
+#include "base/utf8.hpp"
 #include "sim/replay/experiment.hpp"
 
 namespace kvreplay {
@@ -343,6 +344,7 @@ std::vector<Axis> axes_of(const ConfigNode& file, std::span<const std::string> s
     if (given->value.empty()) {
       throw UserError(place, "found no value", "key=value, such as device=emmc51");
     }
+    check_utf8(set, place);
     const std::string& key = given->key;
     const ConfigNode value =
         ConfigNode::parse(command_value(given->value, given->key, place).dump(), place.file);

@@ -19,6 +19,22 @@ constexpr const char* kAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb4
 TEST(HashTest, KnownDigests) {
   EXPECT_EQ(sha256_text(""), kEmpty);
   EXPECT_EQ(sha256_text("abc"), kAbc);
+  // Padding takes a block of its own; many blocks at once.
+  EXPECT_EQ(sha256_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(sha256_text(std::string(1000000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(HashTest, PiecesOfAnySize) {
+  const std::string text(1000, 'a');
+  for (std::size_t piece = 1; piece < 130; ++piece) {
+    Sha256 hash;
+    for (std::size_t at = 0; at < text.size(); at += piece) {
+      hash.update(std::string_view(text).substr(at, piece));
+    }
+    EXPECT_EQ(hash.hex(), sha256_text(text)) << piece;
+  }
 }
 
 TEST(HashTest, PiecesMakeTheWhole) {

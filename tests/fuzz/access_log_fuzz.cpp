@@ -3,6 +3,7 @@
 #include "policies/decide/group_statistics.hpp"
 #include "policies/place/place.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
 namespace {
 
@@ -14,7 +15,7 @@ kvreplay::PlaceSpec simple_place() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::access_log_target(const std::uint8_t* data, std::size_t size) {
   static const kvreplay::PlaceSpec spec = simple_place();
   return kvreplay::fuzz::expect_user_error([&] {
     const kvreplay::fuzz::InputFile file(data, size);

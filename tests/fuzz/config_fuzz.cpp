@@ -5,8 +5,9 @@
 #include "sim/time/model_spec.hpp"
 #include "sim/time/platform.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::config_target(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   return kvreplay::fuzz::expect_user_error([&] {
     const auto node =

@@ -2,8 +2,9 @@
 
 #include "devices/logs/io_log.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::io_log_target(const std::uint8_t* data, std::size_t size) {
   return kvreplay::fuzz::expect_user_error([&] {
     const kvreplay::fuzz::InputFile file(data, size);
     const kvreplay::IoLog log = kvreplay::read_io_log(file.path());

@@ -4,9 +4,10 @@
 
 #include "base/key_value.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 #include "tools/nbdkit/options.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::plugin_options_target(const std::uint8_t* data, std::size_t size) {
   return kvreplay::fuzz::expect_user_error([&] {
     kvreplay::PluginOptions options;
     std::istringstream lines{std::string(kvreplay::fuzz::text_of(data, size))};

@@ -2,8 +2,9 @@
 
 #include "devices/schedule/schedule.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::schedule_target(const std::uint8_t* data, std::size_t size) {
   return kvreplay::fuzz::expect_user_error([&] {
     const std::string text(kvreplay::fuzz::text_of(data, size));
     const kvreplay::Schedule schedule = kvreplay::Schedule::parse(text, "fuzz.schedule");

@@ -5,8 +5,9 @@
 
 #include "sim/replay/experiment_request.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::settings_target(const std::uint8_t* data, std::size_t size) {
   kvreplay::ExperimentRequest request{.experiment = "first"};
   std::istringstream lines{std::string(kvreplay::fuzz::text_of(data, size))};
   for (std::string line; std::getline(lines, line) && request.sets.size() < 8;) {

@@ -7,8 +7,9 @@
 #include "policies/place/io_plan_bytes.hpp"
 #include "sim/time/timing_bytes.hpp"
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::stored_target(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view bytes = kvreplay::fuzz::text_of(data + 1, size - 1);
   try {

@@ -1,9 +1,10 @@
 // Traces: attributes, shapes and offsets of an HDF5 file that may say anything.
 
 #include "tests/fuzz/fuzz_input.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
 #include "traces/trace.hpp"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+int kvreplay::fuzz::trace_target(const std::uint8_t* data, std::size_t size) {
   return kvreplay::fuzz::expect_user_error([&] {
     const kvreplay::fuzz::InputFile file(data, size);
     const kvreplay::TraceReader trace(file.path());

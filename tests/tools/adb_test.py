@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """`kvreplay device probe` and `replay` by the real adb client, which talks to adbd.py: no phone."""
 
 import hashlib
@@ -134,6 +134,12 @@ class AdbTest(RemoteCase):
                 result = self.adb("-s", self.serial, "shell", "-T", line, input=data)
                 self.assertEqual((result.returncode, result.stdout, result.stderr),
                                  (code, said, errors))
+
+    def test_a_line_that_ends_without_reading_its_input(self):
+        for size in (1, MIB):
+            result = self.adb("-s", self.serial, "shell", "-T", "sleep 0.3; echo said; exit 3",
+                              input=bytes(size))
+            self.assertEqual((result.returncode, result.stdout, result.stderr), (3, b"said\n", b""))
 
     def test_a_daemon_that_dies(self):
         process = self.start_long(self.address)

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """The side of a phone in ADB's protocol, over TCP, for the real client: a small adbd whose shell is
 that of this machine, as its user.
 
@@ -101,12 +101,20 @@ class Shell:
         """Sends the client what the line writes, then its exit code."""
         errors = threading.Thread(target=self.tell_all, args=(STDERR, self.process.stderr.read1))
         errors.start()
-        self.tell_all(STDOUT, self.pipe.recv)
+        self.tell_all(STDOUT, self.receive)
         errors.join()
         code = self.process.wait()
         self.tell(EXIT, bytes([code if code >= 0 else 128 - code]))
         self.send(b"CLSE")
         self.process.stderr.close()
+
+    def receive(self, size):
+        """What the line writes; nothing at its end, nor where it ended before it read all of its
+        input, which a socket reports as an error."""
+        try:
+            return self.pipe.recv(size)
+        except ConnectionResetError:
+            return b""
 
     def tell_all(self, kind, read):
         while data := read(self.max_bytes - PACKET.size):

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """kvreplay-agent alone: its verbs, bytes that are not requests, and what it leaves behind."""
 
 import hashlib

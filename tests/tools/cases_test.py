@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Inputs that once went wrong in silence or by a signal, each with the right outcome: files that fail
 under a mapping, files of ours that lie, settings that are not used, models that wrap or saturate."""
 
@@ -271,6 +271,11 @@ class SettingsInSilence(Cases):
                                "system=quest", *SMALL, "--format", "none", "--out", "comma")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(rows_of(self.folder / "comma/results.csv")[0]["trace"], "c,d")
+
+    def test_a_setting_that_is_no_text(self):
+        for setting in (b"title=\x9cx", b"trace=t\x9c.kvtrace.h5", b"system=\xff", b"\xff=1"):
+            self.refuses(["run", "first", "--set", os.fsdecode(setting), "--out", "bytes"],
+                         ["--set", "UTF-8"])
 
     def test_a_warm_up_beyond_the_recording(self):
         for command in (["run"], ["sweep", "--no-cache"], ["sweep", "--no-cache", "--plan"]):

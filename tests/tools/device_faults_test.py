@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Real faults in the middle of a replay, by every engine: an I/O error, a full device, a file that
 becomes shorter, a device that does not answer (in a probe too, and where an agent does it)."""
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """`kvreplay device schedule`, `time` and `replay`: one plan in a file, on a model and on a real file."""
 
 import csv

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """`kvreplay device`: describe a model, probe a file, and fit a model to it."""
 
 import csv

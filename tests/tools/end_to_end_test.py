@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import unittest
@@ -90,6 +91,21 @@ class EndToEnd(ProgramTest):
         for name in files:
             if name != "manifest.json":  # names the number of threads
                 self.assertEqual((one / name).read_bytes(), (two / name).read_bytes(), name)
+
+    def test_instruction_sets_change_no_byte(self):
+        flags = pathlib.Path("/proc/cpuinfo").read_text().split()
+        isas = ["scalar"] + ["avx2"] * {"avx2", "fma", "f16c"}.issubset(flags)
+        run = ["run", FIRST, "--steps", 6, "--set", "system=quest,clusterkv", "--set",
+               "device=ufs40", "--access-log", "--out"]
+        self.succeed(*run, "isa-best")
+        for isa in isas:
+            self.succeed("--isa", isa, *run, f"isa-{isa}")
+            for name in ("results.csv", "quest.access.h5", "clusterkv.access.h5"):
+                paths = list((self.folder / "isa-best").glob(f"*{name}"))
+                self.assertEqual(len(paths), 1, name)
+                other = self.folder / f"isa-{isa}" / paths[0].name
+                self.assertEqual(paths[0].read_bytes(), other.read_bytes(), (isa, name))
+        self.refuses(["--isa", "sse9", *run, "isa-none"], ["--isa", "sse9", "scalar"])
 
     def test_settings_change_what_they_name(self):
         text = self.succeed("run", FIRST, *STEPS, "--set", "device=emmc51", "--set",

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """The N-th read, write, open, rename, fsync, mmap or allocation fails, in every command that works
 long: no crash, a line and exit code 1 or 2, and no output that looks whole (docs/robustness.md).
 

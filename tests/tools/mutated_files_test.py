@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Random changes of each kind of file that kvreplay reads: no signal, no hang, one line and exit
 code 2, and, where the file is ours and holds a checksum, never exit code 0 with other numbers.
 

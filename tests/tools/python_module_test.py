@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import termios
 import unittest
 from unittest import mock
@@ -49,7 +50,7 @@ class WithProgram(ProgramTest):
 
 class Package(unittest.TestCase):
     def python(self, *words, **options):
-        return subprocess.run(["/usr/bin/python3", "-B", *map(str, words)], text=True, check=False,
+        return subprocess.run([sys.executable, "-B", *map(str, words)], text=True, check=False,
                               capture_output=True, **options)
 
     def test_every_public_name_is_there(self):
@@ -104,7 +105,7 @@ class Bars(unittest.TestCase):
         ours, theirs = pty.openpty() if terminal else os.pipe()
         if terminal:
             termios.tcsetwinsize(ours, (25, 80))
-        with subprocess.Popen(["/usr/bin/python3", "-B", "-c",
+        with subprocess.Popen([sys.executable, "-B", "-c",
                                self.CODE.replace("SECONDS", str(seconds))], stderr=theirs,
                               env={**os.environ, "PYTHONPATH": str(PACKAGE)}) as process:
             os.close(theirs)

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """A virtual machine as a connected device: probed by ssh, a model fitted to what was measured, the
 plans of two systems replayed there, and on a file here.
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """`kvreplay device probe` on a connected device: by a local process, an emulated one, and ssh to a
 server that the test starts; links that break; agents that were left behind. By adb: adb_test.py."""
 

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 from program import SOURCE, ProgramTest
@@ -216,7 +217,7 @@ class Report(ProgramTest):
                      *SMALL, "--no-cache", "--quiet", "--out", "swept")
 
         def plot(*words):
-            return subprocess.run(["/usr/bin/python3", "-B", SOURCE / "tools/plot", *words],
+            return subprocess.run([sys.executable, "-B", SOURCE / "tools/plot", *words],
                                   cwd=self.folder, capture_output=True, text=True, check=False)
 
         self.assertEqual(plot("swept").returncode, 0)

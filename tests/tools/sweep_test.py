@@ -1,17 +1,11 @@
-"""Sweeps: what is kept, what survives a kill, shards, and several processes on one cache."""
+"""Sweeps: what is kept, shards, and several processes on one cache; kills: kill_trials_test.py."""
 
 import json
-import os
-import random
 import signal
 import subprocess
-import sys
-import time
 import unittest
 
 from program import PROGRAM, ProgramTest
-
-KILLS = int(os.environ.get("KVREPLAY_KILLS", "5"))
 
 EXPERIMENT = {
     "title": "A test", "trace": "small.kvtrace.h5", "system": ["quest", "kvswap"],
@@ -72,36 +66,6 @@ class Sweep(ProgramTest):
         self.assertRegex(said, r"stage 1 decide +4 different, +0 to compute")
         self.assertRegex(said, rf"stage 3 time +{CELLS} different, +{CELLS // 2} to compute")
 
-    def test_killed_at_any_moment_it_goes_on(self):
-        start = time.monotonic()
-        self.sweep("--cache", "timed", "--out", "timed-out")
-        duration = time.monotonic() - start
-        generator = random.Random(4)
-        finished = 0
-        done = 0
-        for kill in range(KILLS):
-            cache = f"killed-{done}"
-            command = [PROGRAM, "sweep", "experiment.json", "--quiet", "--cache", cache, "--out",
-                       f"killed-out-{kill}"]
-            with subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.DEVNULL) as process:
-                try:
-                    process.wait(generator.uniform(0, duration))
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-            if process.returncode == 0:  # it finished first, so start again
-                self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
-                done, finished = done + 1, 0
-                continue
-            if (self.folder / f"killed-out-{kill}").exists():  # killed while it was ending
-                self.assertEqual(self.files(f"killed-out-{kill}"), self.expected)
-            now = self.finished_cells(cache)
-            self.assertGreaterEqual(now, finished, "finished cells were lost")
-            finished = now
-        self.sweep("--cache", f"killed-{done}", "--out", "after-kills")
-        self.assertEqual(self.files("after-kills"), self.expected)
-        print(f"{KILLS} kills, {done} sweeps ended between them", file=sys.stderr)
-
     def test_under_nohup_it_outlives_the_terminal(self):
         with subprocess.Popen([PROGRAM, "sweep", "experiment.json", "--no-cache", "--format", "none",
                                "--out", "hung-up"], cwd=self.folder, stderr=subprocess.PIPE,
@@ -112,9 +76,6 @@ class Sweep(ProgramTest):
             said += process.stderr.read()
         self.assertEqual(process.returncode, 0, said)
         self.assertEqual(self.files("hung-up"), self.expected)
-
-    def finished_cells(self, cache):
-        return int(self.said("--cache", cache).split(" finished before")[0].split()[-1])
 
     def test_two_processes_share_a_cache(self):
         processes = [subprocess.Popen([PROGRAM, "sweep", "experiment.json", "--quiet", "--format",

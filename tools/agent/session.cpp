@@ -18,9 +18,10 @@ namespace kvreplay {
 namespace {
 
 constexpr int kOtherSideGone = 3;
-/// Upper limit of waiting requests. kvreplay sends the next one when the last is answered, so this
+/// Upper limits of waiting requests. kvreplay sends the next one when the last is answered, so this
 /// is plenty.
 constexpr std::size_t kMaxWaiting = 64;
+constexpr std::size_t kMaxWaitingBytes = 2 * kMaxFrameBytes;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 44;
 
 ConfigNode parsed(const std::string& payload) {
@@ -77,7 +78,10 @@ void Session::read_requests() {
           continue;
         }
         const std::lock_guard lock(mutex_);
-        if (requests_.size() == kMaxWaiting) throw UserError({}, "too many requests wait", "");
+        waiting_bytes_ += payload->size();
+        if (requests_.size() == kMaxWaiting || waiting_bytes_ > kMaxWaitingBytes) {
+          throw UserError({}, "too many requests wait", "");
+        }
         requests_.push_back(std::move(*payload));
         stop_ = false;  // here, because a stop may arrive before the request is taken up
         changed_.notify_one();
@@ -105,6 +109,7 @@ std::string Session::next_request() {
   if (broken_) throw UserError(*broken_);
   std::string payload = std::move(requests_.front());
   requests_.pop_front();
+  waiting_bytes_ -= payload.size();
   return payload;
 }
 

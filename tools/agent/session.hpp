@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -54,6 +55,7 @@ class Session {
   std::mutex mutex_;  ///< guards what the reading thread hands over
   std::condition_variable changed_;
   std::deque<std::string> requests_;
+  std::size_t waiting_bytes_ = 0;      ///< of requests_
   std::optional<std::string> broken_;  ///< why no more requests can be read
   std::atomic<bool> stop_{false};
 

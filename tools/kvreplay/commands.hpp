@@ -35,6 +35,7 @@ void add_statistics(CLI::App& program);
 void add_export_accesses(CLI::App& program);
 void add_reproduce(CLI::App& program);
 void add_compare(CLI::App& program);
+void add_plot(CLI::App& program);
 void add_report(CLI::App& program);
 void add_device(CLI::App& program);
 

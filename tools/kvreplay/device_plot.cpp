@@ -2,10 +2,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/build_info.hpp"
 #include "base/error.hpp"
 #include "base/shell.hpp"
 #include "tools/kvreplay/device.hpp"
+#include "tools/kvreplay/python_tool.hpp"
 
 namespace kvreplay {
 CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
@@ -21,9 +21,11 @@ CLI::Option* add_plot_option(CLI::App& command, std::string& file) {
 
 void plot_csv(const std::string& module, const std::string& csv, const std::string& title,
               const std::string& file) {
-  const std::string command =
-      "/usr/bin/python3 -B " + shell_quoted(source_folder() + "/tools/python/kvreplay") + " " +
-      module + " - --title " + shell_quoted(title) + " --out " + shell_quoted(file);
+  std::string command;
+  const std::string arguments[] = {"-", "--title", title, "--out", file};
+  for (const std::string& word : python_tool_words(module, arguments)) {
+    command += shell_quoted(word) + " ";
+  }
   std::fflush(nullptr);
   std::FILE* pipe = ::popen(command.c_str(), "w");
   bool written = pipe != nullptr;
@@ -33,7 +35,7 @@ void plot_csv(const std::string& module, const std::string& csv, const std::stri
   }
   if (!written) {
     throw UserError({"", "--plot"}, "kvreplay." + module + " drew nothing",
-                    "a file that can be written, /usr/bin/python3 and matplotlib");
+                    "a file that can be written, and Python 3 with matplotlib");
   }
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 
+#include "base/build_info.hpp"
 #include "base/interrupt_cleanup.hpp"
 #include "base/output_file.hpp"
 #include "base/progress.hpp"
@@ -67,8 +67,7 @@ std::unique_ptr<RemoteDevice> RemoteFlags::connect(const std::string& target,
   }
   RemoteOptions options;
   options.agent = agent;
-  std::error_code ignored;
-  options.agents = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
+  options.agents = helper_folder();
   options.folder = agent_folder;
   options.silence = std::chrono::milliseconds(static_cast<std::int64_t>(link_timeout_s * 1000));
   options.allow_destructive = allow_destructive;

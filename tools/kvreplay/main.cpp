@@ -12,6 +12,7 @@
 #include "base/error.hpp"
 #include "base/interrupt_cleanup.hpp"
 #include "base/mapped_file.hpp"
+#include "policies/kernels/kernels.hpp"
 #include "tools/kvreplay/commands.hpp"
 
 namespace kvreplay {
@@ -72,12 +73,27 @@ void check_lists(const CLI::App& program, int argc, char** argv) {
   }
 }
 
+void use_isa_named(const std::string& wanted) {
+  std::vector<std::string> names;
+  for (const kernels::Isa isa : kernels::available_isas()) {
+    names.emplace_back(kernels::isa_name(isa));
+    if (names.back() == wanted) return kernels::use_isa(isa);
+  }
+  throw UserError({"--isa", ""}, "found " + wanted, join(names) + ": what this machine has");
+}
+
 int run_command(int argc, char** argv) {
   CLI::App program(
       "Replays a recorded LLM's keys, values and queries through KV-cache policies and "
       "times them on modelled flash devices.");
   program.name("kvreplay");
   program.set_version_flag("--version", "kvreplay " + version());
+  program
+      .add_option_function<std::string>(
+          "--isa", use_isa_named,
+          "Instruction set of the kernels: scalar, avx2 or avx512; by default the machine's best. "
+          "Results do not depend on it")
+      ->type_name("NAME");
   program.require_subcommand(1);
   program.footer(
       "Start with:  kvreplay run configs/experiments/first.json\n"
@@ -111,6 +127,7 @@ int run_command(int argc, char** argv) {
   add_export_accesses(program);
   add_reproduce(program);
   add_compare(program);
+  add_plot(program);
   add_report(program);
   add_device(program);
 

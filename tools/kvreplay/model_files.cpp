@@ -44,7 +44,7 @@ std::string find_model(const std::string& name_or_file) {
 }
 
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments) {
-  const std::string folder = source_folder() + "/tools/scripts/";
+  const std::string folder = data_folder() + "/tools/scripts/";
   std::vector<std::string> words = {folder + "python-env", folder + script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
-#include <vector>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
@@ -18,13 +17,8 @@ namespace kvreplay {
 
 namespace {
 
-std::vector<std::string> words_of(const std::string& name, std::span<const std::string> arguments) {
-  // -B: do not write compiled files into the source tree.
-  std::vector<std::string> words = {"/usr/bin/python3", "-B",
-                                    source_folder() + "/tools/python/kvreplay", name};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  return words;
-}
+constexpr const char* kAllowed =
+    "Python 3 with h5py, jsonschema, matplotlib, numpy, pandas and tqdm";
 
 /// In the form that system calls take.
 std::vector<char*> pointers_to(std::vector<std::string>& words) {
@@ -35,36 +29,43 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 }
 
 UserError cannot_be_run(const std::string& python, int error) {
-  return {{python, ""},
-          std::string("cannot be run (") + std::strerror(error) + ")",
-          "Python 3 with the packages of tools/setup"};
+  return {{python, ""}, std::string("cannot be run (") + std::strerror(error) + ")", kAllowed};
 }
 
 }  // namespace
 
+std::vector<std::string> python_tool_words(const std::string& name,
+                                           std::span<const std::string> arguments) {
+  const char* named = std::getenv("KVREPLAY_PYTHON");
+  // -B: do not write compiled files into the source tree.
+  std::vector<std::string> words = {named == nullptr || *named == '\0' ? "python3" : named, "-B",
+                                    data_folder() + "/tools/python/kvreplay", name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return words;
+}
+
 void run_python_tool(const std::string& name, std::span<const std::string> arguments) {
-  std::vector<std::string> words = words_of(name, arguments);
+  std::vector<std::string> words = python_tool_words(name, arguments);
   const std::vector<char*> pointers = pointers_to(words);
   std::cout.flush();
   pid_t child = 0;
   const int error =
-      ::posix_spawn(&child, pointers.front(), nullptr, nullptr, pointers.data(), environ);
+      ::posix_spawnp(&child, pointers.front(), nullptr, nullptr, pointers.data(), environ);
   if (error != 0) throw cannot_be_run(words.front(), error);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw UserError({"kvreplay." + name, ""}, "failed",
-                    "Python 3 with the packages of tools/setup");
+    throw UserError({"kvreplay." + name, ""}, "failed", kAllowed);
   }
 }
 
 void become_python_tool(const std::string& name, std::span<const std::string> arguments) {
-  std::vector<std::string> words = words_of(name, arguments);
+  std::vector<std::string> words = python_tool_words(name, arguments);
   const std::vector<char*> pointers = pointers_to(words);
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   ::setenv("KVREPLAY_PROGRAM", program.c_str(), 1);
-  ::execv(words.front().c_str(), pointers.data());
+  ::execvp(words.front().c_str(), pointers.data());
   throw cannot_be_run(words.front(), errno);
 }
 

@@ -2,11 +2,18 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kvreplay {
 
-/// Runs the module kvreplay.`name` of tools/python with Debian's Python; its output is the
-/// program's own. Throws UserError when it cannot be run or fails, after its own message.
+/// The words of a command that runs the module kvreplay.`name` of tools/python by the Python of
+/// $KVREPLAY_PYTHON, else by the first python3 on PATH. That one hands over to a later one on PATH
+/// where it lacks the packages and the later one has them (kvreplay.interpreter).
+[[nodiscard]] std::vector<std::string> python_tool_words(const std::string& name,
+                                                         std::span<const std::string> arguments);
+
+/// Runs the module; its output is the program's own. Throws UserError when it cannot be run or
+/// fails, after its own message.
 void run_python_tool(const std::string& name, std::span<const std::string> arguments);
 
 /// The module replaces this process, and its exit code is the program's own. It finds the program's

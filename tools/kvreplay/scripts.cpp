@@ -33,6 +33,12 @@ void add_validate(CLI::App& program) {
              "validate");
 }
 
+void add_plot(CLI::App& program) {
+  add_script(program, "plot",
+             "Draw the figures of what kvreplay wrote: runs, sweeps, closed loops, devices, traces",
+             "plot");
+}
+
 void add_report(CLI::App& program) {
   add_script(program, "report",
              "One HTML page of a folder of results: tables, figures, configuration, timeline",

@@ -28,6 +28,7 @@ import typing
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from kvreplay.command_line import Parser, exit_code  # noqa: E402  (where it lies comes first)
 from kvreplay.errors import UserError  # noqa: E402
+from kvreplay.partial_names import partial_path  # noqa: E402
 from kvreplay.source_tree import find_built  # noqa: E402
 
 PROGRAM = "tools/scripts/capture_hf.py"
@@ -405,7 +406,7 @@ class Recorder:
 
     def __init__(self, path, attributes, layers, kinds, tokens, window_begin, dtype, ahead, thetas):
         """`kinds`: of each layer that asks for attention, by number."""
-        self.path, self.temporary = path, path.with_name(path.name + f".partial-{os.getpid()}")
+        self.path, self.temporary = path, partial_path(path)
         self.dtype, self.begin, self.row = dtype, window_begin, 0
         self.layers, self.kinds, self.asked = layers, kinds, set()
         self.ropes = {layer: RopeOfLayer(thetas) for layer in layers}

@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from kvreplay.command_line import Parser, exit_code  # noqa: E402  (where it lies comes first)
 from kvreplay.errors import UserError  # noqa: E402
+from kvreplay.partial_names import partial_path  # noqa: E402
 from kvreplay.progress import Progress  # noqa: E402
 
 FORMAT_VERSION = "1"
@@ -627,7 +628,7 @@ def import_model(source, out, name, dtype):
 
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    temporary = f"{out}.partial-{os.getpid()}"
+    temporary = partial_path(out)
     try:
         with open(temporary, "wb") as file, Progress("importing", offset) as progress:
             file.write(len(text).to_bytes(8, "little") + text)

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Removes outputs, execution counts and an editor's metadata from notebooks/*.ipynb. Only what
 was written is committed, and a test runs it."""
 

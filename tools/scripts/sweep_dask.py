@@ -17,7 +17,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from kvreplay.command_line import Parser, exit_code  # noqa: E402  (where it lies comes first)
 from kvreplay.errors import UserError  # noqa: E402
-from kvreplay.source_tree import TOP  # noqa: E402
+from kvreplay.source_tree import BUILT  # noqa: E402
 
 NAME = "tools/scripts/sweep_dask.py"  # begins its messages
 
@@ -38,7 +38,7 @@ def parse_arguments():
     parser.add_argument("--jobs", type=int, default=1, metavar="N",
                         help="threads per shard (default: %(default)s)")
     parser.add_argument("--program", type=pathlib.Path, metavar="FILE",
-                        default=TOP / "build/release/kvreplay",
+                        default=BUILT[0] / "kvreplay",
                         help="kvreplay (default: %(default)s)")
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="-- OPTIONS",
                         help="further options of `kvreplay sweep`, such as -- --set device=ufs40")

@@ -41,6 +41,7 @@ esac
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 script=$here/$(basename -- "${BASH_SOURCE[0]}")
 program=$here/../../build/release/kvreplay
+[[ -x $program ]] || program=$here/../../../../bin/kvreplay  # of the prefix where this is installed
 shards='' out='' wait=() options=()
 while (($#)); do
   case "$1" in

@@ -209,6 +209,49 @@ TEST(KMeans, MatchesTheNaiveAlgorithmBitForBit) {
   }
 }
 
+// Above 32 clusters, bounds rule out panels of centroids.
+
+TEST(KMeans, BoundsRuleOutNoNearestCentroid) {
+  struct Shape {
+    std::int64_t rows;
+    std::int64_t dim;
+    std::int64_t clusters;
+    std::int64_t centres;
+  };
+  // More rows than a block, and a last block and panel that are not full.
+  for (const Metric metric : kMetrics) {
+    for (const Shape& shape : {Shape{700, 24, 70, 40}, Shape{513, 64, 200, 200},
+                               Shape{1000, 3, 49, 5}, Shape{300, 128, 33, 1}}) {
+      const KMeansOptions options{metric, shape.clusters, 40, true, 46};
+      expect_lloyd(
+          blobs(shape.rows, shape.dim, shape.centres, 47), shape.dim, options,
+          std::to_string(shape.rows) + " rows, " + std::to_string(shape.clusters) + " clusters");
+    }
+  }
+}
+
+TEST(KMeans, BoundsKeepTies) {
+  // Rows on a coarse grid: many have several nearest centroids, and many are equal.
+  Random random(48);
+  std::vector<Half> rows;
+  for (int i = 0; i < 600 * 2; ++i) {
+    rows.push_back(kvreplay::to_half(static_cast<float>(random.below(6)) - 2.0f));
+  }
+  for (const Metric metric : kMetrics) {
+    expect_lloyd(rows, 2, {metric, 60, 30, true, 49}, "grid");
+  }
+}
+
+TEST(KMeans, BoundsHoldAtEveryMagnitude) {
+  for (const float scale : {1e-6f, 1e-3f, 500.0f}) {
+    std::vector<Half> rows = blobs(400, 16, 30, 50);
+    for (Half& row : rows) row = kvreplay::to_half(kvreplay::to_float(row) * scale);
+    for (const Metric metric : kMetrics) {
+      expect_lloyd(rows, 16, {metric, 48, 20, false, 51}, "scaled");
+    }
+  }
+}
+
 TEST(KMeans, DuplicatesAndEmptyClusters) {
   // There are five distinct rows among forty: most of the twenty centroids coincide, and all but
   // the first of these are empty.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "tests/policies/kernels/support.hpp"
@@ -91,7 +92,7 @@ struct Workload {
 std::vector<Workload> shapes() {
   std::vector<Workload> shapes;
   for (const std::int64_t dim : kAwkwardSizes) {
-    for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 31, 32, 33, 66}) {
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 66}) {
       for (const std::int64_t queries : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
         shapes.push_back({queries, rows, dim});
       }
@@ -236,8 +237,31 @@ TEST(Convert, TouchesNothingBeyondTheEnd) {
   }
 }
 
+TEST(AllFinite, FindsOneValueAtEveryPlace) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  for (const std::int64_t n : kAwkwardSizes) {
+    std::vector<float> values = random_floats(n, 10);
+    values[0] = std::numeric_limits<float>::max();
+    values.push_back(infinity);  // beyond the end
+    for (const Isa isa : available_isas()) {
+      const WithIsa with(isa);
+      EXPECT_TRUE(all_finite(values.data(), n)) << isa_name(isa) << " " << n;
+      for (const float wrong : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          const float kept = std::exchange(values[at(i)], wrong);
+          EXPECT_FALSE(all_finite(values.data(), n)) << isa_name(isa) << " " << n << " at " << i;
+          values[at(i)] = kept;
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(all_finite(nullptr, 0));
+}
+
 TEST(Isa, OnlyWhatTheMachineHas) {
   EXPECT_EQ(current_isa(), best_isa());
+  EXPECT_EQ(available_isas().front(), Isa::kScalar);
+  EXPECT_EQ(available_isas().back(), best_isa());
   EXPECT_EQ(isa_name(Isa::kAvx512), "avx512");
   if (best_isa() == Isa::kAvx512) GTEST_SKIP() << "this machine has every instruction set";
   EXPECT_THROW(use_isa(Isa::kAvx512), std::invalid_argument);

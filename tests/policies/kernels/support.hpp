@@ -14,15 +14,6 @@ namespace kvreplay::kernels {
 inline constexpr std::int64_t kAwkwardSizes[] = {1,  2,  3,  5,  7,  8,  9,   15,  16, 17,
                                                  31, 33, 63, 64, 65, 80, 100, 128, 129};
 
-/// Every instruction set of this machine.
-inline std::vector<Isa> available_isas() {
-  std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
-    if (isa <= best_isa()) isas.push_back(isa);
-  }
-  return isas;
-}
-
 /// Uses an instruction set until the end of the scope.
 class WithIsa {
  public:

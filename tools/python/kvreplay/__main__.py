@@ -3,14 +3,23 @@
 Without tools/python on Python's path, the folder itself can be run, as the kvreplay command does:
 `python3 tools/python/kvreplay MODULE ...`."""
 
-import pathlib
+import os
 import runpy
 import sys
 
 if not __package__:  # the folder was run: Python looks for modules in it, and not beside it
-    sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+    from interpreter import hand_over
+    hand_over()
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 if len(sys.argv) < 2:
     sys.exit(__doc__)
 del sys.argv[0]
-runpy.run_module(f"kvreplay.{sys.argv[0]}", run_name="__main__", alter_sys=True)
+try:
+    runpy.run_module("kvreplay." + sys.argv[0], run_name="__main__", alter_sys=True)
+except ModuleNotFoundError as error:
+    if (error.name or "kvreplay").partition(".")[0] == "kvreplay":
+        raise
+    print("kvreplay: {}: {} has no package {}; allowed: a Python that has it, on PATH or in "
+          "$KVREPLAY_PYTHON".format(sys.argv[0], sys.executable, error.name), file=sys.stderr)
+    sys.exit(2)

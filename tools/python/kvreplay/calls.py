@@ -11,16 +11,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from typing import Union
 
 from kvreplay.errors import UserError, reason
-from kvreplay.source_tree import TOP
+from kvreplay.source_tree import BUILT
 
-PathLike = str | os.PathLike
+PathLike = Union[str, os.PathLike]
 
 
 def program() -> pathlib.Path:
-    """The built kvreplay: $KVREPLAY, $KVREPLAY_PROGRAM (as tests name it), the source tree's build,
-    or the one on PATH."""
+    """The built kvreplay: $KVREPLAY, $KVREPLAY_PROGRAM (as tests name it), the one that was built or
+    installed with this package, or the one on PATH."""
     for name in ("KVREPLAY", "KVREPLAY_PROGRAM"):
         if os.environ.get(name):
             found = shutil.which(os.environ[name])
@@ -28,7 +29,7 @@ def program() -> pathlib.Path:
                 raise UserError(f"${name}: {os.environ[name]} cannot be run; allowed: a built "
                                 "kvreplay")
             return pathlib.Path(found)
-    built = [TOP / "build" / preset / "kvreplay" for preset in ("release", "dev")]
+    built = [folder / "kvreplay" for folder in BUILT]
     for file in [*built, shutil.which("kvreplay")]:
         if file and os.access(file, os.X_OK):
             return pathlib.Path(file)

@@ -127,8 +127,8 @@ def numeric(frame):
 
 def compare(a, b, columns, shown):
     """One row per joined row and column: key, column, a, b, difference."""
-    left = dict(zip(names(a, columns), a.to_dict("records"), strict=True))
-    right = dict(zip(names(b, columns), b.to_dict("records"), strict=True))
+    left = dict(zip(names(a, columns), a.to_dict("records")))
+    right = dict(zip(names(b, columns), b.to_dict("records")))
     rows = [{"key": key, "column": column, "a": left[key][column], "b": right[key][column],
              "difference": difference(left[key][column], right[key][column])}
             for key in left if key in right for column in shown]
@@ -139,7 +139,7 @@ def compare(a, b, columns, shown):
 def table(lines):
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.ljust(width) if i < 2 else cell.rjust(width)
-                               for i, (cell, width) in enumerate(zip(line, widths, strict=True)))
+                               for i, (cell, width) in enumerate(zip(line, widths)))
                      .rstrip() for line in lines)
 
 
@@ -167,7 +167,7 @@ def plot(rows, names_of_runs, stem):
     height = 0.22 * len(keys) + 0.9
     figure, axes = plt.subplots(1, len(panels), figsize=(plot_style.PANEL_INCHES * len(panels), height),
                                 sharey=True, squeeze=False)
-    for axis, column in zip(axes[0], panels, strict=True):
+    for axis, column in zip(axes[0], panels):
         of_column = rows[rows["column"] == column].set_index("key")
         for run, offset, colour in ((0, 0.2, plot_style.COLOURS[0]), (1, -0.2, plot_style.COLOURS[1])):
             axis.barh([i + offset for i in range(len(keys))],

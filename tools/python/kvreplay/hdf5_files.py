@@ -6,13 +6,14 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Union
 
 import h5py
 import numpy
 
 from kvreplay.errors import UserError, reason, unknown
 
-PathLike = str | os.PathLike
+PathLike = Union[str, os.PathLike]
 
 
 @contextlib.contextmanager

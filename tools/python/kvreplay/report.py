@@ -18,6 +18,7 @@ import sys
 from kvreplay import plot_input, plot_results, plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
+from kvreplay.partial_names import partial_path
 from kvreplay.progress import Progress
 
 FOLDER = "a folder of `kvreplay run`, `sweep` or `merge`"
@@ -354,7 +355,7 @@ def check_out(file):
 
 def write_whole(file, content):
     """The file appears whole or not at all."""
-    partial = file.with_name(f"{file.name}.partial-{os.getpid()}")
+    partial = partial_path(file)
     try:
         partial.write_text(content, encoding="utf-8")
         partial.replace(file)

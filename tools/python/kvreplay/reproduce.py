@@ -14,10 +14,11 @@ import sys
 
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
+from kvreplay.partial_names import partial_path
 from kvreplay.reproduce_papers import load_paper, only_figure, paper_files
 from kvreplay.reproduce_runs import ROLES, Program, find_traces, read_tables, run_all, write_text
 from kvreplay.reproduce_verdicts import VERDICTS, judge
-from kvreplay.source_tree import TOP
+from kvreplay.source_tree import BUILT, TOP
 
 
 def write_csv(file, rows):
@@ -100,7 +101,7 @@ def free_folder(path, name):
 
 
 def reproduce(arguments, out, papers, traces):
-    program = Program(os.environ.get("KVREPLAY_PROGRAM", str(TOP / "build/release/kvreplay")),
+    program = Program(os.environ.get("KVREPLAY_PROGRAM", str(BUILT[0] / "kvreplay")),
                       arguments.configs.resolve(), traces, arguments.steps)
     tables = read_tables(papers, out) if arguments.figures_only else run_all(papers, program, out)
     rows, figures = [], []
@@ -131,7 +132,7 @@ def main():
     else:
         final = free_folder(arguments.out, pathlib.Path(arguments.paper).stem)
         final.parent.mkdir(parents=True, exist_ok=True)
-        partial = final.with_name(f"{final.name}.partial-{os.getpid()}").resolve()
+        partial = partial_path(final).resolve()
         try:
             rows = reproduce(arguments, partial, papers, traces)
             partial.rename(final)

@@ -46,8 +46,11 @@ class Program:
         if "prompt_tokens" in settings:
             folder = out.parent / f"cut-{settings['prompt_tokens']}"
             traces = [self.cut(trace, settings["prompt_tokens"], folder) for trace in traces]
-        words = ["run", self.configs / "experiments" / f"{run['experiment']}.json", "--out", out,
-                 "--format", "csv"]
+        # A sweep gives the same files and keeps what it has computed, so that a reproduction that was
+        # interrupted goes on from there. Statistics need access logs, which a run alone writes.
+        command = ["run", "--access-log"] if run.get("statistics") else ["sweep", "--quiet"]
+        words = [*command, self.configs / "experiments" / f"{run['experiment']}.json", "--out", out,
+                 "--format", "none"]
         if self.configs != TOP / "configs":
             words += ["--configs", self.configs]
         if self.steps:
@@ -60,8 +63,6 @@ class Program:
             text = ",".join(item if isinstance(item, str) else json.dumps(item)
                             for item in as_list(value))
             words += ["--set", f"{key}={text}"]
-        if run.get("statistics"):
-            words.append("--access-log")
         self.call(*words)
         rows = read_csv(out / "results.csv")
         for row in rows:

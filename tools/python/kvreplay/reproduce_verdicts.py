@@ -200,7 +200,7 @@ def short(value):
 def order_text(points, key):
     ranked = sorted(points, key=key, reverse=True)
     text = ranked[0].series
-    for above, below in itertools.pairwise(ranked):
+    for above, below in zip(ranked, ranked[1:]):
         equal = key(above) - key(below) <= DISTINCT * abs(key(above))
         text += (" = " if equal else " > ") + below.series
     return text

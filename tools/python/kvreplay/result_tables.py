@@ -6,13 +6,14 @@ import json
 import os
 import pathlib
 from collections.abc import Iterable
+from typing import Union
 
 import numpy
 import pandas
 
 from kvreplay.errors import UserError, reason, unknown
 
-PathLike = str | os.PathLike
+PathLike = Union[str, os.PathLike]
 
 
 def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:

@@ -189,7 +189,7 @@ def plot(rows, stem):
 
     figure, axes = plt.subplots(1, 3, figsize=(3 * plot_style.PANEL_INCHES, 2.6))
     styles = plot_style.series_styles(list(dict.fromkeys(row["system"] for row in rows)))
-    for axis, column in zip(axes, COLUMNS[:3], strict=True):
+    for axis, column in zip(axes, COLUMNS[:3]):
         values = [value for row in rows for value in (row["measured"][column], row["modelled"][column])
                   if value > 0]
         if not values:
@@ -203,7 +203,7 @@ def plot(rows, stem):
         axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms",
                  ylabel="modelled, ms", title=column.removesuffix("_ms"))
     handles, labels = axes[0].get_legend_handles_labels()
-    once = dict(zip(labels, handles, strict=True))
+    once = dict(zip(labels, handles))
     figure.legend(once.values(), once.keys(), loc="upper center", ncols=4,
                   bbox_to_anchor=(0.5, 0))
     for ending in ("pdf", "png"):

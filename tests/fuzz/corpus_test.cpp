@@ -1,0 +1,98 @@
+// The fuzz targets without a fuzzer: every seed, among them all inputs that were once found, and
+// some random changes of each.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/build_info.hpp"
+#include "base/files.hpp"
+#include "base/random.hpp"
+#include "tests/fuzz/fuzz_targets.hpp"
+
+namespace kvreplay::fuzz {
+namespace {
+
+struct NamedTarget {
+  const char* name;
+  int (*run)(const std::uint8_t* data, std::size_t size);
+};
+
+constexpr NamedTarget kTargets[] = {
+    {"access_log", access_log_target},
+    {"agent", agent_target},
+    {"config", config_target},
+    {"io_log", io_log_target},
+    {"measurement", measurement_target},
+    {"model_file", model_file_target},
+    {"plugin_options", plugin_options_target},
+    {"schedule", schedule_target},
+    {"settings", settings_target},
+    {"stored", stored_target},
+    {"trace", trace_target},
+};
+
+class FuzzCorpus : public ::testing::TestWithParam<NamedTarget> {
+ protected:
+  static void run(const std::string& bytes) {
+    EXPECT_EQ(GetParam().run(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()), 0);
+  }
+};
+
+void change(std::string& bytes, Random& random) {
+  if (bytes.empty()) return;
+  const std::size_t at = random.below(bytes.size());
+  switch (random.below(4)) {
+    case 0:
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8)));
+      break;
+    case 1:
+      bytes[at] = static_cast<char>(random.below(256));
+      break;
+    case 2:
+      bytes.erase(at, 1 + random.below(8));
+      break;
+    default:
+      bytes.insert(at, bytes, at, 1 + random.below(8));
+  }
+}
+
+/// Changes per seed; FUZZ_CHANGES=N takes more.
+int changes_per_seed() {
+  const char* const given = std::getenv("FUZZ_CHANGES");
+  return given == nullptr ? 100 : std::atoi(given);
+}
+
+TEST_P(FuzzCorpus, IsReadOrRefused) {
+  const int changes = changes_per_seed();
+  const std::filesystem::path folder =
+      std::filesystem::path(source_folder()) / "tests/fuzz/corpus" / GetParam().name;
+  std::vector<std::string> seeds;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    seeds.push_back(entry.path().string());
+  }
+  ASSERT_FALSE(seeds.empty());
+  std::sort(seeds.begin(), seeds.end());
+  run("");
+  Random random(1);
+  for (const std::string& seed : seeds) {
+    SCOPED_TRACE(seed);
+    const std::string bytes = read_text_file(seed, "a seed");
+    run(bytes);
+    for (int i = 0; i < changes; ++i) {
+      std::string changed = bytes;
+      for (std::uint64_t count = 1 + random.below(4); count > 0; --count) change(changed, random);
+      run(changed);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, ::testing::ValuesIn(kTargets),
+                         [](const auto& target) { return std::string(target.param.name); });
+
+}  // namespace
+}  // namespace kvreplay::fuzz
