@@ -1,7 +1,6 @@
 #include "policies/decide/quality.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -15,21 +14,27 @@ std::span<const float> row(const std::vector<float>& rows, std::int64_t index, s
                                  static_cast<std::size_t>(width));
 }
 
-/// The sums of rows [*, width], each in the order of its elements. Rows are summed side by side:
-/// one chain of additions waits for its own result.
+/// The sums of rows [*, width], each in the order of its elements. Four rows are summed side by
+/// side, because a chain of additions waits for its own results.
 void sum_rows(const std::vector<float>& rows, std::int64_t width, std::span<double> sums) {
-  constexpr std::size_t kTogether = 4;
-  for (std::size_t first = 0; first < sums.size(); first += kTogether) {
-    const std::size_t count = std::min(kTogether, sums.size() - first);
-    std::array<double, kTogether> sum{};
-    std::array<const float*, kTogether> from{};
-    for (std::size_t r = 0; r < kTogether; ++r) {
-      from[r] = row(rows, static_cast<std::int64_t>(first + std::min(r, count - 1)), width).data();
-    }
+  const auto last = std::ssize(sums) - 1;
+  for (std::int64_t first = 0; first <= last; first += 4) {
+    const auto from = [&](std::int64_t r) {
+      return row(rows, std::min(first + r, last), width).data();
+    };
+    const float* const rows_of[] = {from(0), from(1), from(2), from(3)};
+    double sum0 = 0;
+    double sum1 = 0;
+    double sum2 = 0;
+    double sum3 = 0;
     for (std::int64_t i = 0; i < width; ++i) {
-      for (std::size_t r = 0; r < kTogether; ++r) sum[r] += static_cast<double>(from[r][i]);
+      sum0 += static_cast<double>(rows_of[0][i]);
+      sum1 += static_cast<double>(rows_of[1][i]);
+      sum2 += static_cast<double>(rows_of[2][i]);
+      sum3 += static_cast<double>(rows_of[3][i]);
     }
-    std::copy_n(sum.begin(), count, sums.begin() + static_cast<std::ptrdiff_t>(first));
+    const double sum[] = {sum0, sum1, sum2, sum3};
+    std::copy_n(sum, std::min<std::int64_t>(4, last - first + 1), sums.begin() + first);
   }
 }
 
@@ -134,6 +139,28 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
           .attention_mass = static_cast<float>(found.mass),
           .best_attention_mass = static_cast<float>(found.best_mass),
           .output_error = difference == 0 ? 0 : static_cast<float>(error)};
+}
+
+float ResidualError::measure(const ExactStep& exact, std::span<const HeadAttention> attention,
+                             std::int64_t index) {
+  difference_.clear();
+  for (std::size_t head = 0; head < attention.size(); ++head) {
+    const std::span<const float> output = exact.output(static_cast<std::int64_t>(head));
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      difference_.push_back(attention[head].output[i] - output[i]);
+    }
+  }
+  const std::int64_t width = std::ssize(difference_);
+  const std::int64_t rows = std::ssize(weights_.sketch) / width;
+  projected_.resize(static_cast<std::size_t>(rows));
+  kernels::score(difference_.data(), 1, weights_.sketch.data(), rows, width, projected_.data(),
+                 rows);
+  double squares = 0;
+  for (const float value : projected_) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  const double norm = weights_.residual_norm[static_cast<std::size_t>(index)];
+  return static_cast<float>(std::sqrt(squares) / norm);
 }
 
 }  // namespace kvreplay
