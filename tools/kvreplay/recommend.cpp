@@ -62,7 +62,7 @@ std::string read_seconds(std::string& text) {
   return {};
 }
 
-RecommendRequest request_of(const RecommendOptions& options) {
+RecommendRequest recommend_request(const RecommendOptions& options) {
   RecommendRequest request;
   request.experiment = options.experiment.request();
   std::vector<std::string>& sets = request.experiment.sets;
@@ -105,7 +105,7 @@ class WorkingFolders {
 };
 
 void recommend(const RecommendOptions& options) {
-  const Recommender recommender(request_of(options));
+  const Recommender recommender(recommend_request(options));
   if (!options.out.empty()) ResultFolder::check_free(options.out);
   WorkingFolders folders(options.cache);
   std::optional<InterruptCleanup> interrupt(std::in_place, folders.temporary(),
