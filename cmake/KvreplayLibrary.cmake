@@ -34,7 +34,8 @@ endfunction()
 # Where CMAKE_UNITY_BUILD is on, the sources of one folder compile as one file: most of what a file
 # takes to compile are templates of the standard library, of JSON and of the test framework, and these
 # are then instantiated once per folder. So names at file scope are unique within a folder, except in
-# parts: each compiles by itself, because most are begun as a copy of another.
+# parts: each compiles by itself, because most are begun as a copy of another. Tests compile together with
+# those of the folders below, as tests/policies/decide/**.
 function(kvreplay_compile_by_folder TARGET)
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
   foreach(source ${ARGN})
@@ -42,14 +43,16 @@ function(kvreplay_compile_by_folder TARGET)
     if(NOT part)
       get_filename_component(folder ${source} DIRECTORY)
       file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
+      string(REGEX REPLACE "^(tests/[^/]+/[^/]+)/.*" "\\1" folder ${folder})
       string(REPLACE "/" "_" folder ${folder})
       set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
     endif()
   endforeach()
   if(CMAKE_UNITY_BUILD)
-    # Types of an anonymous namespace are local to the one file, although it includes their source.
+    # Types of an anonymous namespace are local to the one file, although it includes their source. A
+    # name within a function of one source may be at file scope in another.
     target_compile_options(${TARGET} PRIVATE
-                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
   endif()
 endfunction()
 

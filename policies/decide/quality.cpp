@@ -1,7 +1,6 @@
 #include "policies/decide/quality.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -15,21 +14,27 @@ std::span<const float> row(const std::vector<float>& rows, std::int64_t index, s
                                  static_cast<std::size_t>(width));
 }
 
-/// The sums of rows [*, width], each in the order of its elements. Rows are summed side by side:
-/// one chain of additions waits for its own result.
+/// The sums of rows [*, width], each in the order of its elements. Four rows are summed side by
+/// side, because a chain of additions waits for its own results.
 void sum_rows(const std::vector<float>& rows, std::int64_t width, std::span<double> sums) {
-  constexpr std::size_t kTogether = 4;
-  for (std::size_t first = 0; first < sums.size(); first += kTogether) {
-    const std::size_t count = std::min(kTogether, sums.size() - first);
-    std::array<double, kTogether> sum{};
-    std::array<const float*, kTogether> from{};
-    for (std::size_t r = 0; r < kTogether; ++r) {
-      from[r] = row(rows, static_cast<std::int64_t>(first + std::min(r, count - 1)), width).data();
-    }
+  const auto last = std::ssize(sums) - 1;
+  for (std::int64_t first = 0; first <= last; first += 4) {
+    const auto from = [&](std::int64_t r) {
+      return row(rows, std::min(first + r, last), width).data();
+    };
+    const float* const rows_of[] = {from(0), from(1), from(2), from(3)};
+    double sum0 = 0;
+    double sum1 = 0;
+    double sum2 = 0;
+    double sum3 = 0;
     for (std::int64_t i = 0; i < width; ++i) {
-      for (std::size_t r = 0; r < kTogether; ++r) sum[r] += static_cast<double>(from[r][i]);
+      sum0 += static_cast<double>(rows_of[0][i]);
+      sum1 += static_cast<double>(rows_of[1][i]);
+      sum2 += static_cast<double>(rows_of[2][i]);
+      sum3 += static_cast<double>(rows_of[3][i]);
     }
-    std::copy_n(sum.begin(), count, sums.begin() + static_cast<std::ptrdiff_t>(first));
+    const double sum[] = {sum0, sum1, sum2, sum3};
+    std::copy_n(sum, std::min<std::int64_t>(4, last - first + 1), sums.begin() + first);
   }
 }
 

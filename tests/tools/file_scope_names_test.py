@@ -1,4 +1,5 @@
-"""Sources of one folder compile as one file, so no two of them may have a function of one name.
+"""Sources of one folder, and tests of a folder such as tests/policies/decide and of those below,
+compile as one file, so no two of them may have a function of one name.
 
 They would be overloads of each other, and a call might silently take the other file's (of types,
 constants and equal signatures the compiler says so). Parts compile by themselves
@@ -6,6 +7,7 @@ constants and equal signatures the compiler says so). Parts compile by themselve
 """
 
 import collections
+import pathlib
 import re
 import unittest
 
@@ -35,9 +37,12 @@ class FileScopeNames(unittest.TestCase):
             for file in sorted((SOURCE / room).rglob("*.cpp")):
                 text = file.read_text(encoding="utf-8")
                 if not is_part(text):
+                    folder = file.parent.relative_to(SOURCE)
+                    if room == "tests":
+                        folder = pathlib.Path(*folder.parts[:3])
                     for name in functions(text):
-                        by_folder[file.parent][name].append(file.name)
-            shared += [f"{folder.relative_to(SOURCE)}: {name} in {', '.join(files)}"
+                        by_folder[folder][name].append(file.name)
+            shared += [f"{folder}: {name} in {', '.join(files)}"
                        for folder, found in by_folder.items()
                        for name, files in sorted(found.items()) if len(files) > 1]
         self.assertFalse(shared, "\n" + "\n".join(shared))

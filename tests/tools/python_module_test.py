@@ -380,9 +380,9 @@ class Results(WithProgram):
         front, evaluated = kvreplay.front(out), kvreplay.evaluated(out)
         chosen = evaluated[evaluated["front"] == 1]
         self.assertEqual(list(front["system"]), list(chosen["system"]))
-        self.assertEqual(len(evaluated), 8 + 1)
-        best = kvreplay.pareto_front(evaluated[evaluated["feasible"] == 1], minimise=[
-            "output_error", "latency_ms", "dram_kv_bytes"])
+        self.assertEqual(len(evaluated), 8 + 3)  # beside the experiment's systems as they ship
+        searched = evaluated[(evaluated["feasible"] == 1) & (evaluated["system"] == "quest")]
+        best = kvreplay.pareto_front(searched, minimise=["output_error", "latency_ms", "dram_kv_bytes"])
         self.assertEqual(set(best["system"]), set(front["system"]))
         for row in front.itertuples():
             self.assertEqual(json.loads(row.composition)["cache"]["part"], row.cache)

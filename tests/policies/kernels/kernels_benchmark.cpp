@@ -367,6 +367,8 @@ void softmax_ours(benchmark::State& state) {
 BENCHMARK(softmax_ours)->Arg(4096)->Arg(131072);
 
 // ---- k-means, 2 iterations: {rows, clusters, dim} ----
+//
+// Counted as if every row were compared with every centroid.
 
 constexpr std::int64_t kIterations = 2;
 
