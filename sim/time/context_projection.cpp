@@ -96,10 +96,9 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   factor.grow(layer.dram.index_bytes);
   factor.grow(layer.io.prompt_write_bytes);
   for (Extent& extent : layer.io.prompt_writes) factor.grow(extent);
-  for (std::int64_t& tokens : layer.io.prompt_ready) {
-    context.grow(tokens);
-    tokens = std::min(tokens, prompt_tokens);
-  }
+  // What needs the whole prompt still does.
+  const Factor prompt{prompt_tokens, plan.prompt_tokens};
+  for (std::int64_t& tokens : layer.io.prompt_ready) prompt.grow(tokens);
   factor.grow(layer.prompt.flops);
   factor.grow(layer.prompt.square_flops);
   factor.grow(layer.prompt.square_flops);

@@ -123,10 +123,11 @@ std::int64_t recorded_tokens(const TraceReader& trace, const Cell& cell) {
   return trace.info().prompt_tokens + (cell.steps > 0 ? std::min(cell.steps, steps) : steps);
 }
 
+/// To two digits: systems that miss a limit by the same cause do not differ by the rest.
 double violation(const UserLimits& limits, const CellResult& cell) {
   double sum = 0;
   for (const MissedLimit& missed : missed_limits(limits, cell)) sum += missed.excess;
-  return sum;
+  return std::stod(format_text("%.1e", sum));
 }
 
 }  // namespace
@@ -356,7 +357,9 @@ class Recommender::Search {
     if (cell.batch != 1) result.about += ", " + std::to_string(cell.batch) + " sequences";
     result.about += "; decisions and output error from " + cell.trace;
     if (cell.stretched_from_tokens > 0) {
-      result.about += " (" + std::to_string(cell.stretched_from_tokens) + " tokens)";
+      result.about += " (" + std::to_string(cell.stretched_from_tokens) +
+                      " tokens, of which a budget is a larger share: at the whole context expect "
+                      "larger errors)";
     }
     if (cell.synthetic) result.about += ". SYNTHETIC trace, generated and not recorded";
   }

@@ -38,9 +38,9 @@ struct MissedLimit {
 [[nodiscard]] std::vector<MissedLimit> missed_limits(const UserLimits& limits,
                                                      const CellResult& cell);
 
-/// Whether `a` is to be recommended before `b`: it misses its limits by less in sum or, where both
-/// miss nothing, it is better in the first of the properties without a limit in which they differ
-/// (output error, tokens per second, first token, memory, energy).
+/// Whether `a` is to be recommended before `b`: it misses its limits by less in sum (to two digits)
+/// or, where both miss as much, it is better in the first of the properties without a limit in
+/// which they differ (output error, tokens per second, first token, memory, energy).
 [[nodiscard]] bool recommended_before(const UserLimits& limits, const CellResult& a,
                                       const CellResult& b);
 

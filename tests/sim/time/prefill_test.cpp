@@ -140,7 +140,9 @@ TEST(Prefill, WritesRunAtTheRateOfTheLinkOrOfTheProgramsWhicheverBinds) {
                      (total - (1 << 20)) / (8 * 32768 / 4e-3));
   EXPECT_EQ(by_link.write_bytes, std::llround(total));
   EXPECT_EQ(by_link.flash_write_bytes, std::llround(total));
-  EXPECT_EQ(by_link.busy_write_ns - by_link.exposed_write_ns, by_link.compute_ns);
+  // All computation but the first layer's runs while the device writes.
+  EXPECT_LT(by_link.busy_write_ns - by_link.exposed_write_ns, by_link.compute_ns);
+  EXPECT_GE(by_link.busy_write_ns - by_link.exposed_write_ns, by_link.compute_ns / 2);
 }
 
 DeviceSpec one_by_one(SimTime command_ns) {
@@ -167,7 +169,7 @@ TEST(Prefill, WhereWritesAreLongerTheyFollowTheFirstLayer) {
   const PlatformSpec platform = without_overheads(1e9);
   const SimTime layer = 2 * kLayerWeights * kPrefillTokens +
                         4 * kQueryElements * (kPrefillTokens * (kPrefillTokens + 1) / 2);
-  const SimTime write = 10 * layer;
+  const SimTime write = 3 * layer;
   const Prefill prefill = prefill_of(writing_plan(4096), platform, one_by_one(write));
   EXPECT_EQ(prefill.ttft_ns, layer + 4 * write);
   EXPECT_EQ(prefill.busy_write_ns, 4 * write);
@@ -204,8 +206,8 @@ TEST(Prefill, CountsWhatWaitsInMemory) {
   // layer before, whose writes begin as this layer does.
   EXPECT_EQ(prefill_of(writing_plan(4096), platform, one_by_one(0)).dram_bytes,
             states + entries + 4096);
-  // Writes that never come to an end before the last layer: all that was computed waits.
-  EXPECT_EQ(prefill_of(writing_plan(4096), platform, one_by_one(1'000'000'000'000)).dram_bytes,
+  // Writes that do not come to an end before the last layer: all that was computed waits.
+  EXPECT_EQ(prefill_of(writing_plan(4096), platform, one_by_one(1'000'000'000)).dram_bytes,
             states + entries + 3 * 4096);
   // In memory everything stays, and a chunk at a time passes through all layers.
   EXPECT_EQ(prefill_of(in_memory_plan(), platform, one_by_one(0), 100).dram_bytes,
