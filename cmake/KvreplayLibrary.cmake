@@ -49,9 +49,10 @@ function(kvreplay_compile_by_folder TARGET)
     endif()
   endforeach()
   if(CMAKE_UNITY_BUILD)
-    # Types of an anonymous namespace are local to the one file, although it includes their source.
+    # Types of an anonymous namespace are local to the one file, although it includes their source. A
+    # name within a function of one source may be at file scope in another.
     target_compile_options(${TARGET} PRIVATE
-                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
   endif()
 endfunction()
 

@@ -67,6 +67,15 @@ struct Adapter {
   std::int64_t text_tokens = 0;  ///< number of that text's tokens that were used; 0 where unknown
 };
 
+/// How what attention computes enters the residual stream of a layer.
+struct OutputWeights {
+  /// [rows, query_heads * head_dim], a random projection of the output projection W: for any vector
+  /// e, |sketch e|^2 is |W e|^2 up to a relative deviation of sqrt(2 / rows).
+  std::vector<float> sketch;
+  /// [as queries]: 2-norm of the residual stream at a position, with attention's output added.
+  std::vector<float> residual_norm;
+};
+
 /// A recorded layer: views into the file's mapping (contiguous f16) or into buffers of this object
 /// (chunked, or bf16 converted to f16: exact for magnitudes from 6.1e-5 to 65504, an error above).
 /// Valid as long as this object lives.
@@ -109,6 +118,9 @@ class TraceReader {
                                                     const std::string& name) const;
   /// The adapters of that layer, sorted.
   [[nodiscard]] std::vector<std::string> adapter_names(std::int64_t index) const;
+
+  /// Of that layer, or nothing where the trace does not hold it.
+  [[nodiscard]] std::optional<OutputWeights> load_output_weights(std::int64_t index) const;
 
   /// What load_layer(index) will report, without loading the layer.
   [[nodiscard]] std::int64_t query_start(std::int64_t index) const;

@@ -29,6 +29,9 @@ inline constexpr std::array kTokenStatistics = {"entropy", "top_probability", "l
 /// The data sets of a layer that hold vectors; the first three are in every trace.
 inline constexpr std::array kVectorNames = {"key", "value", "query", "query_ahead",
                                             "attention_input"};
+/// Data sets of a layer that hold OutputWeights: both, or none.
+inline constexpr const char* kOutputSketch = "output_sketch";
+inline constexpr const char* kResidualNorm = "residual_norm";
 /// Attribute of a data set of vectors: SHA-256 of the SHA-256 of each head's rows, as 64 digits
 /// each (of the only rows, where there are no heads).
 inline constexpr const char* kVectorsSha256 = "sha256";

@@ -69,6 +69,7 @@ struct Layer {
   std::optional<Vectors> queries_ahead;
   std::optional<Vectors> attention_input;
   std::int64_t query_start = 0;
+  bool output_weights = false;
 
   [[nodiscard]] std::vector<const Vectors*> all() const {
     std::vector<const Vectors*> all = {&keys, &values, &queries};
@@ -357,6 +358,16 @@ struct TraceReader::State {
       const Hdf5Dataset found = check_dataset(hdf5, input, type, shape, 2, mapping->size());
       layer.attention_input = Vectors{input, true, 1, queries, info.hidden_size, found.offset};
     }
+    const std::string sketch = layer_path(number, kOutputSketch);
+    const std::string norm = layer_path(number, kResidualNorm);
+    layer.output_weights = hdf5.exists(sketch) || hdf5.exists(norm);
+    if (layer.output_weights) {
+      const std::vector<std::int64_t> found = hdf5.dataset(sketch).shape;
+      const std::int64_t rows = found.empty() ? 1 : std::clamp<std::int64_t>(found[0], 1, kMaxDim);
+      const std::int64_t shape[] = {rows, info.query_heads * info.head_dim};
+      check_dataset(hdf5, sketch, Hdf5Type::kFloat, shape, 4, mapping->size());
+      check_dataset(hdf5, norm, Hdf5Type::kFloat, std::span(&queries, 1), 4, mapping->size());
+    }
     return layer;
   }
 
@@ -492,7 +503,8 @@ struct TraceReader::State {
     };
     std::vector<std::string> statistics(kTokenStatistics.begin(), kTokenStatistics.end());
     statistics.emplace_back("id");
-    const std::vector<std::string> vectors(kVectorNames.begin(), kVectorNames.end());
+    std::vector<std::string> vectors(kVectorNames.begin(), kVectorNames.end());
+    vectors.insert(vectors.end(), {kOutputSketch, kResidualNorm});
     for (const std::string& path : hdf5.paths()) {
       std::vector<std::string> names;
       for (std::size_t begin = 1; begin < path.size();) {
@@ -603,6 +615,25 @@ bool TraceReader::has_attention_input(std::int64_t index) const {
   return state_->layers.at(static_cast<std::size_t>(index)).attention_input.has_value();
 }
 
+std::optional<OutputWeights> TraceReader::load_output_weights(std::int64_t index) const {
+  if (!state_->layers.at(static_cast<std::size_t>(index)).output_weights) return std::nullopt;
+  const std::int64_t layer = state_->layer_number(index);
+  const std::string norm = layer_path(layer, kResidualNorm);
+  OutputWeights weights{state_->hdf5.read_vector<float>(layer_path(layer, kOutputSketch)),
+                        state_->hdf5.read_vector<float>(norm)};
+  state_->check_finite(layer_path(layer, kOutputSketch), weights.sketch);
+  const auto least =
+      std::find_if_not(weights.residual_norm.begin(), weights.residual_norm.end(),
+                       [](float value) { return std::isfinite(value) && value > 0; });
+  if (least != weights.residual_norm.end()) {
+    throw UserError(state_->hdf5.place(norm),
+                    "found " + std::to_string(*least) + " at value " +
+                        std::to_string(least - weights.residual_norm.begin()),
+                    "finite norms above 0");
+  }
+  return weights;
+}
+
 std::vector<std::string> TraceReader::adapter_names(std::int64_t index) const {
   const std::string group = adapter_group(state_->layer_number(index));
   if (!state_->hdf5.exists(group)) return {};
@@ -689,6 +720,7 @@ void TraceReader::verify() const {
   for (std::size_t i = 0; i < state_->layers.size(); ++i) {
     for (const Vectors* vectors : state_->layers[i].all()) state_->verify(*vectors);
     const auto index = static_cast<std::int64_t>(i);
+    (void)load_output_weights(index);
     for (const std::string& name : adapter_names(index)) (void)load_adapter(index, name);
   }
   check_unchanged();

@@ -278,6 +278,18 @@ void TraceWriter::write_adapter(std::int64_t index, const std::string& name,
   }
 }
 
+void TraceWriter::write_output_weights(std::int64_t index, const OutputWeights& weights) {
+  const TraceInfo& info = state_->info;
+  const std::int64_t layer = info.recorded_layers.at(static_cast<std::size_t>(index));
+  const std::int64_t width = info.query_heads * info.head_dim;
+  const std::int64_t shape[] = {std::ssize(weights.sketch) / width, width};
+  require(shape[0] * width == std::ssize(weights.sketch), "a sketch must have whole rows");
+  require(std::ssize(weights.residual_norm) == info.tokens - state_->queries.start,
+          "residual_norm must have one value per query");
+  state_->hdf5.write_array(layer_path(layer, kOutputSketch), shape, weights.sketch);
+  state_->hdf5.write_vector(layer_path(layer, kResidualNorm), weights.residual_norm);
+}
+
 void TraceWriter::finish() {
   require(state_->tokens_written, "token data is missing");
   for (const auto& [key, heads] : state_->written) {

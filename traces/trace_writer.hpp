@@ -52,6 +52,9 @@ class TraceWriter {
   void append(std::int64_t index, LayerTensor tensor, std::int64_t head,
               std::span<const float> rows);
 
+  /// Writes the weights of recorded layer `index`; a trace may lack them.
+  void write_output_weights(std::int64_t index, const OutputWeights& weights);
+
   /// Writes /adapter/NN/`name` of recorded layer `index`.
   void write_adapter(std::int64_t index, const std::string& name, const Adapter& adapter);
 

@@ -164,6 +164,9 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
   }
 
   std::vector<Quality> quality(systems.size());
+  const std::optional<OutputWeights> weights = trace.load_output_weights(layers[index].index);
+  std::optional<ResidualError> residual;
+  if (weights) residual.emplace(*weights);
   ExactStep exact;
   StepQueries current;
   StepQueries ahead;
@@ -179,7 +182,12 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
                       "finite vectors and scale; `kvreplay verify` finds a value that is not");
     }
     for (std::size_t i = 0; i < policies.size(); ++i) {
-      add(quality[i], exact, policies[i].attend(so_far, queries, look_ahead));
+      const std::span<const HeadAttention> attention =
+          policies[i].attend(so_far, queries, look_ahead);
+      add(quality[i], exact, attention);
+      if (residual) {
+        quality[i].residual_error.push_back(residual->measure(exact, attention, query));
+      }
       policies[i].add_token(so_far);
     }
     if (options.progress != nullptr) options.progress->advance();

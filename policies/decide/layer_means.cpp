@@ -1,6 +1,8 @@
 #include "policies/decide/layer_means.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/packed.hpp"
 
@@ -13,10 +15,17 @@ double mean(const std::vector<float>& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
+double root_mean_square(const std::vector<float>& values) {
+  double sum = 0;
+  for (const float value : values) sum += static_cast<double>(value) * static_cast<double>(value);
+  return values.empty() ? std::numeric_limits<double>::quiet_NaN()
+                        : std::sqrt(sum / static_cast<double>(values.size()));
+}
+
 template <typename Means, typename Visit>
 void for_means(Means& means, Visit&& visit) {
-  auto& [recall, mass, best_mass, error, tokens] = means;
-  visit_all(visit, recall, mass, best_mass, error, tokens);
+  auto& [recall, mass, best_mass, error, residual_error, tokens] = means;
+  visit_all(visit, recall, mass, best_mass, error, residual_error, tokens);
 }
 
 }  // namespace
@@ -32,12 +41,14 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
     made.means.attention_mass = mean(layer.quality.attention_mass);
     made.means.best_attention_mass = mean(layer.quality.best_attention_mass);
     made.means.output_error = mean(layer.quality.output_error);
+    made.means.residual_error = root_mean_square(layer.quality.residual_error);
     double attended = 0;
     std::size_t count = 0;
     for (const StreamLog& stream : layer.streams) {
       for (const std::int32_t tokens : stream.attended_count) attended += tokens;
       count += stream.attended_count.size();
       made.out_of_range += stream.out_of_range;
+      made.coarse_channels += stream.coarse_channels;
     }
     made.means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
   }
@@ -60,7 +71,23 @@ QualityMeans system_means(const std::vector<LayerMeans>& layers) {
     count += 1;
   }
   for_means(sum, [&](double& value) { value /= count; });
+  double squares = 0;
+  for (const LayerMeans& layer : layers) {
+    squares += layer.means.residual_error * layer.means.residual_error;
+  }
+  sum.residual_error = std::sqrt(squares / static_cast<double>(layers.size()));
   return sum;
+}
+
+const LayerMeans& worst_layer(const std::vector<LayerMeans>& layers) {
+  const bool lacks = std::any_of(layers.begin(), layers.end(), [](const LayerMeans& layer) {
+    return std::isnan(layer.means.residual_error);
+  });
+  const double QualityMeans::*error =
+      lacks ? &QualityMeans::output_error : &QualityMeans::residual_error;
+  return *std::max_element(
+      layers.begin(), layers.end(),
+      [&](const LayerMeans& a, const LayerMeans& b) { return a.means.*error < b.means.*error; });
 }
 
 std::string to_bytes(const std::vector<LayerMeans>& layers) {
@@ -71,6 +98,7 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
     write(layer.sliding_window);
     write(layer.full_attention);
     write(layer.out_of_range);
+    write(layer.coarse_channels);
     for_means(layer.means, write);
   }
   return write.bytes();
@@ -84,6 +112,7 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
     read(layer.sliding_window);
     read(layer.full_attention);
     read(layer.out_of_range);
+    read(layer.coarse_channels);
     for_means(layer.means, read);
   }
   read.check_end();

@@ -141,4 +141,26 @@ HeadQuality measure(const ExactStep& exact, std::int64_t query_head,
           .output_error = difference == 0 ? 0 : static_cast<float>(error)};
 }
 
+float ResidualError::measure(const ExactStep& exact, std::span<const HeadAttention> attention,
+                             std::int64_t index) {
+  difference_.clear();
+  for (std::size_t head = 0; head < attention.size(); ++head) {
+    const std::span<const float> output = exact.output(static_cast<std::int64_t>(head));
+    for (std::size_t i = 0; i < output.size(); ++i) {
+      difference_.push_back(attention[head].output[i] - output[i]);
+    }
+  }
+  const std::int64_t width = std::ssize(difference_);
+  const std::int64_t rows = std::ssize(weights_.sketch) / width;
+  projected_.resize(static_cast<std::size_t>(rows));
+  kernels::score(difference_.data(), 1, weights_.sketch.data(), rows, width, projected_.data(),
+                 rows);
+  double squares = 0;
+  for (const float value : projected_) {
+    squares += static_cast<double>(value) * static_cast<double>(value);
+  }
+  const double norm = weights_.residual_norm[static_cast<std::size_t>(index)];
+  return static_cast<float>(std::sqrt(squares) / norm);
+}
+
 }  // namespace kvreplay

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/decide/layer_policy.hpp"
+#include "traces/trace.hpp"
 
 namespace kvreplay {
 
@@ -46,6 +47,23 @@ struct HeadQuality {
   float attention_mass = 0;
   float best_attention_mass = 0;
   float output_error = 0;
+};
+
+/// Of all heads together: what the rest of the model sees of their errors. The weights must outlive
+/// this object.
+class ResidualError {
+ public:
+  explicit ResidualError(const OutputWeights& weights) : weights_(weights) {}
+
+  /// The norm of the error behind the output projection as a share of the residual stream's, which
+  /// is that of the recorded query at `index`. 0 where every head is exact.
+  [[nodiscard]] float measure(const ExactStep& exact, std::span<const HeadAttention> attention,
+                              std::int64_t index);
+
+ private:
+  const OutputWeights& weights_;
+  std::vector<float> difference_;  // [query heads, head_dim]
+  std::vector<float> projected_;   // [rows of the sketch]
 };
 
 [[nodiscard]] HeadQuality measure(const ExactStep& exact, std::int64_t query_head,

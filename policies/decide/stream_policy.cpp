@@ -4,12 +4,32 @@
 #include <cassert>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "policies/decide/prompt_attention.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
 namespace {
+
+/// Whether what is stored of a channel, [tokens] `stride` apart, is no closer to it than its mean.
+bool is_coarse(const Half* exact, const Half* stored, std::int64_t tokens, std::int64_t stride) {
+  double sum = 0;
+  double squares = 0;
+  double error = 0;
+  for (std::int64_t i = 0; i < tokens * stride; i += stride) {
+    const double value = to_float(exact[i]);
+    const double off = static_cast<double>(to_float(stored[i])) - value;
+    sum += value;
+    squares += value * value;
+    error += off * off;
+  }
+  // Where a step is far wider than the spread, all values become one, and the two are equal but
+  // for rounding.
+  constexpr double kRounding = 0.999;
+  const double variance = squares - sum * sum / static_cast<double>(tokens);
+  return error > 0 && error >= kRounding * variance;
+}
 
 /// The first token of the prompt that any decode step sees.
 Token prompt_visible(const LayerShape& layer) {
@@ -73,7 +93,13 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
   precision_->after_prompt(layer, groups_, *this);
   notify_prompt_attention(entries, window);
   retention_->after_prompt(groups_, *this);
+  const std::int64_t tokens = end - visible;
+  log_.prompt_work += grouping_->prompt_work();
+  log_.prompt_work += scoring_->prompt_work(tokens);
+  log_.prompt_work += precision_->prompt_work(tokens);
+  log_.prompt_work += retention_->prompt_work(tokens);
   log_window(entries, window);
+  log_coarse_channels(entries, visible);
   log_.end_segment();
 }
 
@@ -184,6 +210,24 @@ void StreamPolicy::log_window(const Entries& entries, const QueryWindow& window)
     choose(queries, entries);
     log_.window_requested.insert(log_.window_requested.end(), requested_.begin(), requested_.end());
     log_.window_begin.push_back(std::ssize(log_.window_requested));
+  }
+}
+
+void StreamPolicy::log_coarse_channels(const Entries& entries, Token first) {
+  if (host_ != nullptr || !precision_->rounds_channels()) return;
+  const Entries stored = precision_->decoded(entries);
+  const std::int64_t tokens = entries.keys.tokens - first;
+  for (const auto& [exact, decoded] :
+       {std::pair{&entries.keys, &stored.keys}, {&entries.values, &stored.values}}) {
+    for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
+      const Half* const from = exact->row(head, first);
+      const Half* const to = decoded->row(head, first);
+      for (std::int64_t channel = 0; channel < shape_.head_dim; ++channel) {
+        if (is_coarse(from + channel, to + channel, tokens, shape_.head_dim)) {
+          ++log_.coarse_channels;
+        }
+      }
+    }
   }
 }
 

@@ -57,6 +57,8 @@ class StreamPolicy final : public EventSink {
     return index_stored_ && host_ == nullptr ? precision_->decoded(entries) : entries;
   }
   void log_window(const Entries& entries, const QueryWindow& window);
+  /// Of the prompt's tokens from `first` on.
+  void log_coarse_channels(const Entries& entries, Token first);
   void log_step(std::span<const HeadAttention> attention);
   void buffer(Token begin, Token end);
   /// Evicts what lies before `first`: the layer's sliding window has left it behind for good. No

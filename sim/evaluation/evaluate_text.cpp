@@ -4,6 +4,7 @@
 #include "base/build_info.hpp"
 #include "base/progress.hpp"
 #include "base/rank_correlation.hpp"
+#include "policies/decide/layer_means.hpp"
 #include "sim/evaluation/evaluation.hpp"
 #include "sim/evaluation/evaluation_columns.hpp"
 #include "sim/evaluation/own_trace.hpp"
@@ -14,29 +15,24 @@
 namespace kvreplay {
 namespace {
 
-/// Means over steps, layers and query heads of the replayed recording.
+/// Means over the steps, query heads and all layers of the replayed recording.
 struct OpenLoop {
-  double attention_mass = 0;
-  double output_error = 0;
-  double recall = 0;
+  QualityMeans means;
+  std::vector<LayerMeans> layers;
+  std::int64_t coarse_channels = 0;
 };
-
-double mean(std::span<const float> values, double sum, std::int64_t& count) {
-  count += std::ssize(values);
-  return std::accumulate(values.begin(), values.end(), sum);
-}
 
 OpenLoop summarise(const AccessLog& log) {
   OpenLoop result;
-  std::int64_t count = 0;
-  std::int64_t ignored = 0;
-  for (const LayerLog& layer : log.layers) {
-    result.attention_mass = mean(layer.quality.attention_mass, result.attention_mass, count);
-    result.output_error = mean(layer.quality.output_error, result.output_error, ignored);
-    result.recall = mean(layer.quality.recall, result.recall, ignored);
+  result.layers = layer_means(log);
+  // Layers with full attention count: the closed loop runs through them, too.
+  std::vector<LayerMeans> all = result.layers;
+  for (LayerMeans& layer : all) {
+    layer.full_attention = false;
+    result.coarse_channels += layer.coarse_channels;
   }
-  const auto n = static_cast<double>(count);
-  return {result.attention_mass / n, result.output_error / n, result.recall / n};
+  result.means = system_means(all);
+  return result;
 }
 
 /// How similarly the two loops order the cells by a measure.
@@ -52,18 +48,21 @@ std::vector<RankRow> compare_ranks(std::span<const ClosedLoopRun> runs,
   std::vector<double> kl;
   std::vector<double> perplexity;
   std::vector<double> error;
+  std::vector<double> residual;
   std::vector<double> lost_mass;
   std::vector<double> lost_recall;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     kl.push_back(runs[i].mean_kl());
     perplexity.push_back(runs[i].perplexity());
-    error.push_back(open[i].output_error);
-    lost_mass.push_back(1 - open[i].attention_mass);
-    lost_recall.push_back(1 - open[i].recall);
+    error.push_back(open[i].means.output_error);
+    residual.push_back(open[i].means.residual_error);
+    lost_mass.push_back(1 - open[i].means.attention_mass);
+    lost_recall.push_back(1 - open[i].means.recall);
   }
   std::vector<RankRow> rows;
   for (const auto& [closed, a] : {std::pair{"kl_nats", &kl}, {"perplexity", &perplexity}}) {
     for (const auto& [opened, b] : {std::pair{"output_error", &error},
+                                    {"residual_error", &residual},
                                     {"1-attention_mass", &lost_mass},
                                     {"1-recall", &lost_recall}}) {
       rows.push_back({closed, opened, spearman(*a, *b), kendall(*a, *b)});
@@ -121,10 +120,30 @@ EvaluationResult evaluate_text(const EvaluationRequest& request, const Model& mo
   add("full_perplexity", 4, [&](std::size_t) { return closed.full.perplexity(); });
   add("kl_nats", 5, [&](std::size_t i) { return runs[i].mean_kl(); });
   add("agreement", 4, [&](std::size_t i) { return runs[i].agreement(closed.full); });
-  add("attention_mass", 4, [&](std::size_t i) { return open[i].attention_mass; });
-  add("output_error", 4, [&](std::size_t i) { return open[i].output_error; });
-  add("recall", 4, [&](std::size_t i) { return open[i].recall; });
+  add("attention_mass", 4, [&](std::size_t i) { return open[i].means.attention_mass; });
+  add("output_error", 4, [&](std::size_t i) { return open[i].means.output_error; });
+  add("residual_error", 4, [&](std::size_t i) { return open[i].means.residual_error; });
+  const auto worst = [&](std::size_t i) -> const LayerMeans& {
+    return worst_layer(open[i].layers);
+  };
+  add("worst_layer", 0, [&](std::size_t i) { return static_cast<double>(worst(i).layer); });
+  add("worst_layer_error", 4, [&](std::size_t i) { return worst(i).means.output_error; });
+  add("coarse_channels", 0,
+      [&](std::size_t i) { return static_cast<double>(open[i].coarse_channels); });
+  add("recall", 4, [&](std::size_t i) { return open[i].means.recall; });
 
+  std::string layers =
+      "system,budget,budget_unit,layer,attention_mass,output_error,residual_error,coarse_"
+      "channels\n";
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    for (const LayerMeans& layer : open[i].layers) {
+      layers += cells[i].system + ',' + cells[i].budget + ',' + cells[i].unit + ',' +
+                std::to_string(layer.layer) + ',' + number_field(layer.means.attention_mass) + ',' +
+                number_field(layer.means.output_error) + ',' +
+                number_field(layer.means.residual_error) + ',' +
+                std::to_string(layer.coarse_channels) + '\n';
+    }
+  }
   std::string steps = "system,budget,budget_unit,step,log_probability,kl_nats,likeliest\n";
   const auto add_steps = [&](const ClosedLoopRun& run, const std::string& key) {
     for (std::size_t s = 0; s < run.likeliest.size(); ++s) {
@@ -150,6 +169,7 @@ EvaluationResult evaluate_text(const EvaluationRequest& request, const Model& mo
                             table_text(rank_columns, ranks.size());
   return {{{"closed_loop.csv", csv_text(columns, cells.size())},
            {"steps.csv", steps},
+           {"layers.csv", layers},
            {"ranks.csv", csv_text(rank_columns, ranks.size())},
            {"table.txt", shown}},
           shown};

@@ -54,8 +54,8 @@ struct EvaluationResult {
   std::string table;              ///< for people
 };
 
-/// Follows the text; gives closed_loop.csv, steps.csv, ranks.csv and table.txt. `folder` holds a
-/// temporary trace. Throws UserError where the text is too short.
+/// Follows the text; gives closed_loop.csv, steps.csv, layers.csv, ranks.csv and table.txt.
+/// `folder` holds a temporary trace. Throws UserError where the text is too short.
 [[nodiscard]] EvaluationResult evaluate_text(const EvaluationRequest& request, const Model& model,
                                              const ModelText& text,
                                              std::span<const EvaluationCell> cells,

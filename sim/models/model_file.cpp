@@ -102,6 +102,14 @@ Architecture parse_architecture(const std::string& text, const std::string& file
 
 }  // namespace
 
+void Matrix::load_row(std::int64_t output, std::span<float> row) const {
+  const std::int64_t first = output / kPanel * kPanel * inputs + output % kPanel;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::int64_t at = first + kPanel * static_cast<std::int64_t>(i);
+    row[i] = floats != nullptr ? floats[at] : bfloat16_to_float(bfloats[at].bits);
+  }
+}
+
 std::span<const Parameter> Architecture::parameters() {
   static const auto kParameters = [] {
     constexpr Range kCount{1, 1e6};

@@ -64,6 +64,8 @@ struct Matrix {
   [[nodiscard]] std::int64_t bytes() const {
     return panels() * 16 * inputs * (floats != nullptr ? 4 : 2);
   }
+  /// What one output is made with, [inputs].
+  void load_row(std::int64_t output, std::span<float> row) const;
 };
 
 struct ModelLayer {

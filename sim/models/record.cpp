@@ -99,10 +99,15 @@ class RecordingAttention final : public Attention {
     full_.attend(batch, outputs);
   }
   [[nodiscard]] bool wants_queries_ahead() const override { return rows_.wants_queries_ahead(); }
+  void take_residual_norms(std::int64_t layer, std::span<const float> norms) override {
+    rows_.keep_residual_norms(layer, norms);
+  }
+  [[nodiscard]] bool wants_residual_norms() const override { return rows_.in_queries(); }
 
   /// Before a batch from `position` on.
   void begin(std::int64_t position) { rows_.begin(position); }
   void write(bool all) { rows_.write(all); }
+  void write_output_weights(const Model& model) { rows_.write_output_weights(model); }
 
  private:
   TraceRows rows_;
@@ -214,6 +219,7 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   result.steps_s = seconds_since(start);
 
   attention.write(true);
+  attention.write_output_weights(model);
   statistics.log_probability.back() = 0;
   writer.write_tokens(ids, statistics.entropy, statistics.top_probability,
                       statistics.log_probability);

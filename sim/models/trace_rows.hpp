@@ -30,6 +30,11 @@ class TraceRows {
   [[nodiscard]] bool wants_queries_ahead() const { return queries_.ahead && in_queries_; }
   /// Of a layer that is not recorded, nothing. UserError where half precision cannot hold a vector.
   void keep(const LayerBatch& batch);
+  /// Of a batch whose rows were kept; see Transformer::residual_norms().
+  void keep_residual_norms(std::int64_t layer, std::span<const float> norms);
+  [[nodiscard]] bool in_queries() const { return in_queries_; }
+  /// At the end, where the norms of all queries were kept.
+  void write_output_weights(const Model& model);
   /// Writes what waits, once it is enough or `all` of it is wanted.
   void write(bool all);
 
@@ -37,6 +42,9 @@ class TraceRows {
   /// rows: [batch.rows, heads * width].
   void keep(std::int64_t index, LayerTensor tensor, const LayerBatch& batch, const float* rows,
             std::int64_t heads, std::int64_t width);
+
+  /// The recorded layer's place among them, or -1.
+  [[nodiscard]] std::int64_t index_of(std::int64_t layer) const;
 
   const Architecture& architecture_;
   const TraceInfo& info_;
@@ -46,6 +54,7 @@ class TraceRows {
   bool in_queries_ = false;
   /// By recorded layer and tensor, of each head.
   std::map<std::pair<std::int64_t, LayerTensor>, std::vector<std::vector<Half>>> pending_;
+  std::map<std::int64_t, std::vector<float>> residual_norms_;  // by recorded layer
 };
 
 /// The token statistics of a trace, as they come in.

@@ -52,6 +52,7 @@ std::span<const float> Transformer::run(std::span<const std::int32_t> ids,
     if (!ahead) layer.queries_ahead = nullptr;
     attention.attend(layer, attended_.data());
     finish_layer();
+    if (attention.wants_residual_norms()) attention.take_residual_norms(index, residual_norms());
   }
   return finish();
 }
@@ -73,6 +74,7 @@ void Transformer::begin(std::span<const std::int32_t> ids,
                                       {&values_, a.kv_size()},
                                       {&attended_, a.query_size()},
                                       {&projected_, a.hidden_size},
+                                      {&residual_norms_, 1},
                                       {&gate_, a.ffn_size},
                                       {&up_, a.ffn_size}}) {
     grow(*buffer, rows_ * width);
@@ -133,7 +135,21 @@ void Transformer::finish_layer() {
   std::copy_n(hidden_.begin(), rows_ * a.hidden_size, hidden_before_.begin());
   multiply(rows_,
            std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
+  const bool normed = !layer.post_attention_norm.empty();
+  const auto norm_of = [&](const std::vector<float>& rows, std::int64_t r) {
+    const float* row = rows.data() + r * a.hidden_size;
+    return std::sqrt(static_cast<double>(kernels::dot(row, row, a.hidden_size)));
+  };
+  for_rows(rows_, [&](std::int64_t r) {
+    residual_norms_[static_cast<std::size_t>(r)] =
+        normed ? static_cast<float>(norm_of(projected_, r) /
+                                    std::sqrt(static_cast<double>(a.hidden_size)))
+               : 1.0F;
+  });
   add_projected(rows_, layer.post_attention_norm);
+  for_rows(rows_, [&](std::int64_t r) {
+    residual_norms_[static_cast<std::size_t>(r)] *= static_cast<float>(norm_of(hidden_, r));
+  });
 
   norm_rows(hidden_, rows_, layer.ffn_norm, normed_);
   multiply(rows_, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
@@ -208,13 +224,10 @@ void Transformer::embed(std::span<const std::int32_t> ids) {
   const auto scale = static_cast<float>(model_.architecture().embedding_scale);
   for (std::size_t r = 0; r < ids.size(); ++r) {
     assert(ids[r] >= 0 && ids[r] < table.outputs);
-    float* row = hidden_.data() + static_cast<std::int64_t>(r) * table.inputs;
-    const std::int64_t first = ids[r] / 16 * 16 * table.inputs + ids[r] % 16;
-    for (std::int64_t i = 0; i < table.inputs; ++i) {
-      row[i] =
-          scale * (table.floats != nullptr ? table.floats[first + 16 * i]
-                                           : bfloat16_to_float(table.bfloats[first + 16 * i].bits));
-    }
+    const auto row = std::span(hidden_).subspan(r * static_cast<std::size_t>(table.inputs),
+                                                static_cast<std::size_t>(table.inputs));
+    table.load_row(ids[r], row);
+    for (float& value : row) value *= scale;
   }
 }
 

@@ -38,6 +38,10 @@ class Attention {
   virtual void attend(const LayerBatch& batch, float* outputs) = 0;
   /// Whether the batch must hold queries_ahead, which cost one matrix product per layer.
   [[nodiscard]] virtual bool wants_queries_ahead() const { return false; }
+  /// Called after a layer's attend(), where wants_residual_norms(): see
+  /// Transformer::residual_norms().
+  virtual void take_residual_norms(std::int64_t /*layer*/, std::span<const float> /*norms*/) {}
+  [[nodiscard]] virtual bool wants_residual_norms() const { return false; }
 
  protected:
   ~Attention() = default;
@@ -74,6 +78,13 @@ class Transformer {
   /// Where attention puts its outputs, [rows, query_heads * head_dim].
   [[nodiscard]] std::span<float> attended() { return attended_; }
   void finish_layer();
+  /// Of the layer finished last, [rows]: the 2-norm of the residual stream with attention's output
+  /// added. Where that output is normalised before it is added, the norm is multiplied by the root
+  /// mean square that it was divided by: an error of the output projection, weighted as the norm
+  /// weights it, has the same share in both.
+  [[nodiscard]] std::span<const float> residual_norms() const {
+    return std::span<const float>(residual_norms_).first(static_cast<std::size_t>(rows_));
+  }
   /// As run() returns it.
   [[nodiscard]] std::span<const float> finish();
 
@@ -121,6 +132,7 @@ class Transformer {
   std::vector<float> values_;
   std::vector<float> attended_;
   std::vector<float> projected_;
+  std::vector<float> residual_norms_;
   std::vector<float> gate_;
   std::vector<float> up_;
   std::vector<float> logits_;

@@ -15,7 +15,7 @@ struct Mark {
   std::string_view means;
 };
 
-constexpr std::array<Mark, 5> kMarks{{
+constexpr std::array<Mark, 6> kMarks{{
     {"gc_wraps",
      "writes reach beyond gc_capacity_bytes and wrap round: garbage collection works on another "
      "workload; give the device at least the plan's space"},
@@ -24,6 +24,9 @@ constexpr std::array<Mark, 5> kMarks{{
     {"out_of_range",
      "keys or values lie outside the fine range of a format without scale (FP8: 256 and above, in "
      "steps of 32, 448 at most)"},
+    {"coarse_channels",
+     "the format's step is wider than the spread of some channel of the keys or values: what is "
+     "stored of it is no closer than its mean; precision.keys=less_mean or normalised helps keys"},
     {"over_budget",
      "budget_covers is all, and more tokens than the budget are attended to: sinks, recent and "
      "buffered tokens alone exceed it"},
@@ -46,14 +49,19 @@ double whole_budget(const SystemSpec& system, double tokens) {
 }  // namespace
 
 std::string marks_of(const SystemSpec& system, const CellResult& row, double tokens,
-                     std::int64_t out_of_range) {
+                     std::span<const LayerMeans> layers) {
+  const auto any = [&](std::int64_t LayerMeans::*count) {
+    return std::any_of(layers.begin(), layers.end(),
+                       [&](const LayerMeans& layer) { return layer.*count > 0; });
+  };
   std::vector<std::string_view> found;
   const DramUse& dram = row.timing.dram;
   if (row.timing.wrapped_write_bytes > 0) found.push_back("gc_wraps");
   if (dram.kv_bytes() + dram.weights_bytes > row.platform_dram_bytes) {
     found.push_back("exceeds_dram");
   }
-  if (out_of_range > 0) found.push_back("out_of_range");
+  if (any(&LayerMeans::out_of_range)) found.push_back("out_of_range");
+  if (any(&LayerMeans::coarse_channels)) found.push_back("coarse_channels");
   const double budget = whole_budget(system, tokens);
   if (budget > 0 && row.quality.attended_tokens > budget) found.push_back("over_budget");
   // low_rank_keys changes which vectors are stored, not their bits.

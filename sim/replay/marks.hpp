@@ -13,9 +13,9 @@ namespace kvreplay {
 /// What makes a cell's numbers those of another case than the one that was asked for, in words of
 /// one kind each (docs/metrics.md, `marks`): "gc_wraps exceeds_dram". "" where there is nothing.
 /// `row` needs its timing, quality and the platform's DRAM; `tokens`: of the sequence, mean over
-/// the decode steps; `out_of_range`: elements, by layer.
+/// the decode steps; `layers`: those that were replayed.
 [[nodiscard]] std::string marks_of(const SystemSpec& system, const CellResult& row, double tokens,
-                                   std::int64_t out_of_range);
+                                   std::span<const LayerMeans> layers);
 
 /// A line per mark and system for the user, without "kvreplay: warning: ".
 [[nodiscard]] std::vector<std::string> mark_lines(std::span<const CellResult> cells);

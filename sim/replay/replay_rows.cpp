@@ -156,15 +156,18 @@ CellResult ReplayRows::cell(std::size_t number) const {
   row.projection = projection_text(trace.reader.info(), model, row.stretched_from_tokens);
   row.settings = settings_of(experiment_, cell);
   row.platform_dram_bytes = platform.dram_bytes;
+  row.endurance = endurance_of(experiment_.devices[cell.device]);
+  row.conversation = {cell.conversation_tokens, cell.conversations_per_day};
   row.timing = *outputs_.timings[graph_.timing_of(number)].value;
   const std::vector<LayerMeans>& means = outputs_.decisions[graph_.decision_of(number)].means;
   row.quality = system_means(means);
-  std::int64_t out_of_range = 0;
-  for (const LayerMeans& layer : means) out_of_range += layer.out_of_range;
+  const LayerMeans& worst = worst_layer(means);
+  row.worst_layer = worst.layer;
+  row.worst_layer_error = worst.means.output_error;
   const std::int64_t steps = graph_.decisions()[graph_.decision_of(number)].steps;
   const double tokens =
       static_cast<double>(trace.reader.info().prompt_tokens) + static_cast<double>(steps) / 2;
-  row.marks = marks_of(experiment_.systems[cell.system], row, tokens, out_of_range);
+  row.marks = marks_of(experiment_.systems[cell.system], row, tokens, means);
   return row;
 }
 

@@ -203,6 +203,14 @@ std::vector<std::size_t> usual_columns(const ResultTable& table, const TableRead
     };
     const bool declared = declared_column(table.columns[i].name) != nullptr;
     if (of_cells && table.columns[i].decimals < 0) continue;
+    const auto is_unknown = [&](const std::vector<CellValue>& row) {
+      return !std::holds_alternative<std::string>(row[i]) && !numeric_value(row[i]);
+    };
+    // A recording may lack what it is computed from.
+    if (table.columns[i].name == "residual_error" &&
+        std::all_of(table.rows.begin(), table.rows.end(), is_unknown)) {
+      continue;
+    }
     if (!declared && std::any_of(table.rows.begin(), table.rows.end(), is_long)) continue;
     columns.push_back(i);
   }

@@ -16,6 +16,8 @@
 #include "base/output_file.hpp"
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
+#include "base/table.hpp"
+#include "sim/replay/phase_columns.hpp"
 #include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
@@ -54,6 +56,9 @@ double mj_per_token(const CellResult& cell, double nanojoules) {
   return ratio(nanojoules / 1e6,
                static_cast<double>(std::ssize(cell.timing.steps) * cell.timing.batch));
 }
+
+/// Empty where the recording lacks what it is computed from.
+constexpr const char* kResidualError = "residual_error";
 
 double hidden_ns(const CellResult& cell) {
   return step_mean(cell, &StepTiming::busy_io_ns) - step_mean(cell, &StepTiming::exposed_io_ns);
@@ -208,6 +213,16 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return of_own_length(c, c.quality.best_attention_mass); }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Cell& c) { return of_own_length(c, c.quality.output_error); }, 4, 2},
+      {kResidualError,
+       "error behind the output projection / norm of the residual stream, over all layers",
+       [](const Cell& c) { return of_own_length(c, c.quality.residual_error); }, 4, 3},
+      {"worst_layer", "the recorded layer whose errors harm the model most",
+       [=](const Cell& c) {
+         return c.stretched_from_tokens > 0 ? CellValue{kNone} : count(c.worst_layer);
+       },
+       0, 8},
+      {"worst_layer_error", "output_error of that layer",
+       [](const Cell& c) { return of_own_length(c, c.worst_layer_error); }, 4, 8},
       {"attended_tokens", "tokens that a query head attends to, in recorded layers that select",
        [](const Cell& c) { return of_own_length(c, c.quality.attended_tokens); }, 0, 8},
       {"layer_attended_tokens", "tokens that a query head attends to, mean over the model's layers",
@@ -237,6 +252,8 @@ std::vector<Column<LayerQuality>> make_quality_columns() {
        [](const Row& r) { return r.means.best_attention_mass; }},
       {"output_error", "relative error of the attention output against full attention",
        [](const Row& r) { return r.means.output_error; }},
+      {kResidualError, "error behind the output projection / norm of the residual stream",
+       [](const Row& r) { return r.means.residual_error; }},
       {"attended_tokens", "tokens that a query head attends to",
        [](const Row& r) { return r.means.attended_tokens; }},
   };
@@ -316,7 +333,11 @@ std::string exact_text(const CellValue& value) {
 }
 
 std::span<const Column<CellResult>> result_columns() {
-  static const std::vector<Column<CellResult>> columns = make_result_columns();
+  static const std::vector<Column<CellResult>> columns = [] {
+    std::vector<Column<CellResult>> all = make_result_columns();
+    for (Column<CellResult>& column : phase_columns()) all.push_back(std::move(column));
+    return all;
+  }();
   return columns;
 }
 

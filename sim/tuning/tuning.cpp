@@ -70,6 +70,9 @@ ObjectiveRange range_of(const std::vector<const TunedRow*>& rows, std::size_t ob
   return {values.front(), *(beyond - 1)};
 }
 
+/// Where all of a front is nearly as good in an objective, its small differences count little.
+constexpr double kLeastRange = 0.25;
+
 const TunedRow* balanced_row(const std::vector<const TunedRow*>& rows) {
   std::array<ObjectiveRange, kObjectives> ranges;
   for (std::size_t i = 0; i < kObjectives; ++i) ranges[i] = range_of(rows, i);
@@ -81,8 +84,9 @@ const TunedRow* balanced_row(const std::vector<const TunedRow*>& rows) {
     for (std::size_t i = 0; i < kObjectives; ++i) {
       const double value = row->score.objectives[i];
       is_outlier |= value > ranges[i].high;
-      if (ranges[i].high == ranges[i].low) continue;
-      const double share = (value - ranges[i].low) / (ranges[i].high - ranges[i].low);
+      const double scale = std::max(ranges[i].high - ranges[i].low, kLeastRange * ranges[i].low);
+      if (scale == 0) continue;
+      const double share = (value - ranges[i].low) / scale;
       squares += share * share;
     }
     if (is_outlier || squares >= shortest) continue;

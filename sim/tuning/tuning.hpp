@@ -60,7 +60,8 @@ void judge(Tuning& tuning, const std::string& best_by);
 /// Of the rows, which are within the limits and beaten by none of each other, the best by a rule.
 /// Balance: the shortest distance to the point that has the best of each minimised objective,
 /// scaled by its range without outliers (beyond the third quartile by more than 1.5 times the
-/// distance between the quartiles), which are never best. Null without rows.
+/// distance between the quartiles), which are never best, and by no less than a quarter
+/// of its best value. Null without rows.
 [[nodiscard]] const TunedRow* best_row(const std::vector<const TunedRow*>& rows, const Goal& goal,
                                        const std::string& best_by);
 

@@ -77,7 +77,8 @@ BAD_COMMAND_LINES = {
     ("device", ): ["allowed: describe, "],
     ("run", "experiment.json", "--sett", "a=b"): ["--sett", "did you mean '--set'"],
     ("run", "experiment.json", "--format", "cvs"): ["--format: unknown value 'cvs' (did you mean "
-                                                    "'csv'?); allowed: table, md, latex, csv, json, none\n"],
+                                                    "'csv'?); allowed: table, md, latex, csv, json, "
+                                                    "none\n"],
     ("run", "experiment.json", "--threads", "1025"): ["--threads: found '1025'; allowed: an integer "
                                                       "from 0 to 1024\n"],
     ("run", "experiment.json", "--steps", "0"): ["--steps: found '0'; allowed: an integer from 1 to "

@@ -59,7 +59,7 @@ class Evaluate(ProgramTest):
                           ("kivi_2", "8", "bits"), ("streaming_llm", "16", "tokens"),
                           ("streaming_llm", "48", "tokens"), ("h2o", "16", "tokens"),
                           ("h2o", "48", "tokens")])
-        for file in ["steps.csv", "ranks.csv", "table.txt", "manifest.json"]:
+        for file in ["steps.csv", "layers.csv", "ranks.csv", "table.txt", "manifest.json"]:
             self.assertTrue((self.folder / "first" / file).stat().st_size)
         self.assertEqual(list((self.folder / "first").glob("*.h5*")), [])
 
@@ -74,17 +74,32 @@ class Evaluate(ProgramTest):
         self.assertAlmostEqual(float(self.row("in_memory")["perplexity"]) / perplexity, 1,
                                delta=2e-2)
         self.assertLess(float(self.row("in_memory")["kl_nats"]), 1e-3)
-        self.assertLess(float(self.row("in_memory")["output_error"]), 1e-3)
+        for error in ("output_error", "residual_error", "worst_layer_error"):
+            self.assertLess(float(self.row("in_memory")[error]), 1e-3)
 
     def test_more_budget_is_nearer_to_full_attention(self):
         for system, less, more in [("quest", "16", "48"), ("kivi_2", "2", "8"),
                                    ("kvswap", "16", "48")]:
             self.assertGreater(float(self.row(system, less)["kl_nats"]),
                                float(self.row(system, more)["kl_nats"]))
-            self.assertGreater(float(self.row(system, less)["output_error"]),
-                               float(self.row(system, more)["output_error"]))
+            for error in ("output_error", "residual_error"):
+                self.assertGreater(float(self.row(system, less)[error]),
+                                   float(self.row(system, more)[error]))
         self.assertLess(float(self.row("kivi_2", "2")["stored_bits"]), 16)
         self.assertLess(float(self.row("quest", "16")["attended_tokens"]), PROMPT)
+
+    def test_every_layer_has_a_row(self):
+        layers = read_csv(self.folder / "first/layers.csv")
+        for row in self.rows:
+            here = [layer for layer in layers if (layer["system"], layer["budget"]) ==
+                    (row["system"], row["budget"])]
+            errors = [float(layer["residual_error"]) for layer in here]
+            self.assertEqual([int(layer["layer"]) for layer in here], list(range(len(here))))
+            self.assertAlmostEqual(float(row["residual_error"]), np.sqrt(np.mean(np.square(errors))), delta=1e-9)
+            self.assertEqual(int(float(row["worst_layer"])), int(np.argmax(errors)))
+        subprocess.run([SOURCE / "tools/plot", "layers", self.folder / "first"], check=True,
+                       stdout=subprocess.DEVNULL)
+        self.assertTrue((self.folder / "first/layers.png").stat().st_size)
 
     def test_a_kept_budget_counts_every_token(self):
         """Sinks and window, heavy and recent tokens: what is left when a step begins, and its own."""
@@ -120,7 +135,7 @@ class Evaluate(ProgramTest):
 
     def test_ranks_are_correlations(self):
         ranks = read_csv(self.folder / "first/ranks.csv")
-        self.assertEqual(len(ranks), 6)
+        self.assertEqual(len(ranks), 8)
         for row in ranks:
             self.assertEqual(int(row["cells"]), len(self.rows))
             self.assertLessEqual(abs(float(row["spearman"])), 1)
@@ -132,7 +147,8 @@ class Evaluate(ProgramTest):
         for threads in (1, 3):
             self.evaluate(f"threads {threads}", "--threads", threads, "--adapter-trace",
                           self.adapters)
-            for file in ["closed_loop.csv", "steps.csv", "ranks.csv", "table.txt", "manifest.json"]:
+            for file in ["closed_loop.csv", "steps.csv", "layers.csv", "ranks.csv", "table.txt",
+                         "manifest.json"]:
                 self.assertEqual((self.folder / f"threads {threads}" / file).read_bytes(),
                                  (self.folder / "first" / file).read_bytes(), file)
 

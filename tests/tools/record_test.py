@@ -86,8 +86,9 @@ class Record(ProgramTest):
             for name, exact in vectors.items():
                 ours = trace[f"layer/{layer:02d}/{name}"][:]
                 first = PROMPT - WINDOW if name not in ("key", "value") else 0
+                exact = exact[first:] if exact.ndim == 1 else exact[..., first:, :]
                 # f16 keeps 11 bits; the rest is single precision against double.
-                self.check(ours, exact[..., first:, :], 6e-4, f"layer {layer} {name}")
+                self.check(ours, exact, 6e-4, f"layer {layer} {name}")
 
         ids = trace["tokens/id"][:]
         logs = reference.run(ids, visit)
@@ -112,6 +113,24 @@ class Record(ProgramTest):
                     logs = trace["tokens/log_probability"][:-1].astype(np.float64)
                 self.assertIn(f"{np.exp(-logs.mean()):.4f}", printed)
                 self.assertIn(f"{np.exp(-logs[PROMPT:].mean()):.4f}", printed)
+
+    def test_the_sketch_keeps_norms_behind_the_output_projection(self):
+        for model in VARIANTS:
+            path, _ = self.record(model, "sketched.kvtrace.h5")
+            reference = ReferenceModel(self.models[model])
+            with h5py.File(path) as trace:
+                for layer in trace["layer"]:
+                    sketch = trace[f"layer/{layer}/output_sketch"][:].astype(np.float64)
+                    exact = reference.matrix(f"layer.{layer}.attention_output",
+                                             reference.shape["hidden_size"])
+                    if reference.has(f"layer.{layer}.post_attention_norm"):
+                        exact = reference.vector(f"layer.{layer}.post_attention_norm")[:, None] * exact
+                    vectors = np.random.default_rng(3).normal(size=(exact.shape[1], 50))
+                    ratio = np.linalg.norm(sketch @ vectors, axis=0) / np.linalg.norm(
+                        exact @ vectors, axis=0)
+                    # 9 % for one vector; the 50 share the sketch.
+                    self.assertLess(abs(ratio - 1).max(), 0.4)
+                    self.assertLess(abs(ratio.mean() - 1), 0.1)
 
     def test_adapters_of_another_text_in_the_same_run(self):
         """They are those that `kvreplay adapt` makes from a recording of that text, and systems that

@@ -111,8 +111,14 @@ class ReferenceModel:
                 weights = np.exp(logits - logits.max(axis=1, keepdims=True))
                 weights /= weights.sum(axis=1, keepdims=True)
                 attended.append(weights @ values[head // group])
-            x = self.add(x, np.concatenate(attended, axis=1) @ self.matrix(
-                f"{layer}.attention_output", shape["hidden_size"]).T, f"{layer}.post_attention_norm")
+            change = np.concatenate(attended, axis=1) @ self.matrix(
+                f"{layer}.attention_output", shape["hidden_size"]).T
+            x = self.add(x, change, f"{layer}.post_attention_norm")
+            if visit:
+                # An error of `change` is divided by what normalises it.
+                divided = self.has(f"{layer}.post_attention_norm")
+                visit(index, {"residual_norm": np.linalg.norm(x, axis=1) * (
+                    np.sqrt(np.mean(change ** 2, axis=1)) if divided else 1)})
             normed = self.norm(x, self.vector(f"{layer}.ffn_norm"))
             gate = normed @ self.matrix(f"{layer}.gate", shape["ffn_size"]).T
             up = normed @ self.matrix(f"{layer}.up", shape["ffn_size"]).T

@@ -103,6 +103,17 @@ struct RawTrace {
     }
   }
 
+  void add_output_weights() {
+    constexpr std::int64_t kQueries = kTokens - kQueryStart;
+    for (const char* layer : kLayers) {
+      const std::string group = std::string("/layer/") + layer;
+      datasets[group + "/output_sketch"] = {std::vector<float>(2 * 48, 0.25F), {2, 48}, {}, {}};
+      std::vector<float> norms;
+      for (std::int64_t i = 0; i < kQueries; ++i) norms.push_back(static_cast<float>(i + 1));
+      datasets[group + "/residual_norm"] = {std::move(norms), {kQueries}, {}, {}};
+    }
+  }
+
   static void write_attribute(Hdf5File& hdf5, const std::string& path, const std::string& name,
                               const RawAttribute& attribute) {
     if (const auto* text = std::get_if<std::string>(&attribute)) {

@@ -369,6 +369,23 @@ TEST_F(TraceReaderTest, AttentionInputIsCheckedToo) {
               AllOf(HasSubstr("/layer/01/attention_input"), HasSubstr("[11, 3]")));
 }
 
+TEST_F(TraceReaderTest, OutputWeightsAreCheckedToo) {
+  EXPECT_FALSE(open().load_output_weights(0).has_value());
+  raw_.add_output_weights();
+  EXPECT_NO_THROW(open().verify());
+  EXPECT_EQ(open().load_output_weights(1).value().residual_norm.back(), 12);
+  RawDataset norms = raw_.datasets["/layer/01/residual_norm"];
+  std::get<std::vector<float>>(raw_.datasets["/layer/01/residual_norm"].values)[4] = 0;
+  EXPECT_THAT(user_error_of([&] { open().verify(); }),
+              AllOf(HasSubstr("/layer/01/residual_norm"), HasSubstr("norms above 0")));
+  norms.shape = {11};
+  std::get<std::vector<float>>(norms.values).pop_back();
+  raw_.datasets["/layer/01/residual_norm"] = norms;
+  EXPECT_THAT(error_on_open(), AllOf(HasSubstr("/layer/01/residual_norm"), HasSubstr("[12]")));
+  raw_.datasets.erase("/layer/01/residual_norm");
+  EXPECT_THAT(error_on_open(), HasSubstr("/layer/01/residual_norm"));
+}
+
 TEST_F(TraceReaderTest, Adapters) {
   raw_.datasets["/adapter/01/joint_lowrank"] = {std::vector<float>(16 * 4, 0.5F), {16, 4}, {}, {}};
   raw_.datasets["/adapter/01/head_pca"] = {std::vector<float>(2 * 64, 0.25F), {2, 8, 8}, {}, {}};

@@ -55,6 +55,9 @@ struct WorkloadOptions {
     command.add_option("--steps", request.steps, "Time at most N steps, drawn evenly from all")
         ->check(in_range(1, 1 << 30))
         ->type_name("N");
+    command.add_flag("--prefill", request.prefill,
+                     "Of an experiment: the writes of the prompt, behind its computation, in place "
+                     "of the decode steps");
     add_configs_option(command, request.configs);
   }
 };
@@ -94,7 +97,7 @@ void write_schedule(const ScheduleOptions& options) {
             << " commands below " << schedule.space_bytes() << " bytes in " << options.out << '\n';
 }
 
-struct RunOptions {
+struct DeviceReplayOptions {
   WorkloadOptions workload;
   std::string target;
   std::string engine;
@@ -110,7 +113,7 @@ struct RunOptions {
 };
 
 /// What runs during a computation; null where the replay waits for its duration.
-std::function<void(std::int64_t)> computation(const RunOptions& options,
+std::function<void(std::int64_t)> computation(const DeviceReplayOptions& options,
                                               const DeviceWorkload& workload) {
   if (options.compute != "kernels") return {};
   if (is_device_address(options.target)) {
@@ -125,7 +128,7 @@ std::function<void(std::int64_t)> computation(const RunOptions& options,
              std::int64_t duration_ns) { (*load)(duration_ns); };
 }
 
-TargetRun run_on_target(const RunOptions& options, const DeviceWorkload& workload) {
+TargetRun run_on_target(const DeviceReplayOptions& options, const DeviceWorkload& workload) {
   const bool writes = workload.schedule.writes();
   if (writes && options.create_bytes == 0 && !options.allow_destructive) {
     throw UserError({options.target, ""}, "the plan writes, and would destroy what it holds",
@@ -174,7 +177,7 @@ void warn_of_late_computations(const ScheduleComparison& comparison) {
                "is busy; stop other programs, or start kvreplay with `chrt -f 10`\n";
 }
 
-void run_replay(const RunOptions& options) {
+void run_replay(const DeviceReplayOptions& options) {
   // First, so that no result is lost for lack of a place. The folder itself is created at the end:
   // until then an interrupt must not remove it, because it ends the replay and keeps its steps.
   { const ResultFolder free_and_writable = ResultFolder::at(options.out); }
@@ -242,7 +245,7 @@ void add_device_replay(CLI::App& device) {
   }
   CLI::App* command = device.add_subcommand(
       "replay", "Run the I/O of an experiment on a real device, and compare it with the model");
-  auto options = std::make_shared<RunOptions>();
+  auto options = std::make_shared<DeviceReplayOptions>();
   options->workload.add_to(*command);
   command
       ->add_option("--target", options->target,

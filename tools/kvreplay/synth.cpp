@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kEnding = ".synthetic.kvtrace.h5";
+constexpr std::string_view kReportEnding = ".synthetic.kvtrace.h5";
 
 Json report_json(const HeadStatistics& statistics) {
   return {{"entropy_nats", statistics.entropy_nats},    {"top_16_mass", statistics.top_16_mass},
@@ -68,9 +68,9 @@ struct SynthOptions {
 };
 
 void check_name(const std::string& out) {
-  if (out.size() > kEnding.size() && out.ends_with(kEnding)) return;
+  if (out.size() > kReportEnding.size() && out.ends_with(kReportEnding)) return;
   throw UserError({out, ""}, "is no name for a synthetic trace",
-                  "NAME" + std::string(kEnding) + ", because the name says what it is");
+                  "NAME" + std::string(kReportEnding) + ", because the name says what it is");
 }
 
 bool has_adapters(const TraceReader& trace) {
@@ -129,7 +129,7 @@ void add_synth(CLI::App& program) {
   SynthesisOptions& wanted = options->synthesis;
   command
       ->add_option("OUT", options->out,
-                   "The trace to write: a name that ends in " + std::string(kEnding))
+                   "The trace to write: a name that ends in " + std::string(kReportEnding))
       ->required()
       ->check(CLI::NonexistentPath)
       ->type_name("");

@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr const char* kAllowed = "a folder of results, or a CSV file of one";
+constexpr const char* kAllowedTable = "a folder of results, or a CSV file of one";
 
 /// What a folder has one of, by the command that wrote it.
 constexpr const char* kMainFiles[] = {"results.csv", "evaluated.csv", "closed_loop.csv",
@@ -27,7 +27,7 @@ std::string main_file(const std::string& given) {
     const std::filesystem::path file = std::filesystem::path(given) / name;
     if (std::filesystem::exists(file)) return file.string();
   }
-  throw UserError({given, ""}, "has no results.csv, evaluated.csv or the like", kAllowed);
+  throw UserError({given, ""}, "has no results.csv, evaluated.csv or the like", kAllowedTable);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ void add_table(CLI::App& program) {
       "  kvreplay table results/first/quality.csv --sort output_error:desc");
   command->callback([options] {
     const std::string file = main_file(options->given);
-    const ResultTable table = table_from_csv(read_text_file(file, kAllowed), file);
+    const ResultTable table = table_from_csv(read_text_file(file, kAllowedTable), file);
     std::vector<std::string> names;
     for (const ResultTable::Head& head : table.columns) names.push_back(head.name);
     check_view(options->view, names);

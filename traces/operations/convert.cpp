@@ -96,6 +96,9 @@ void convert_trace(const TraceReader& source, const ConvertOptions& options,
     if (queries.attention_input) {
       write(LayerTensor::kAttentionInput, layer.attention_input, queries.start, 0);
     }
+    if (const auto weights = source.load_output_weights(index)) {
+      writer.write_output_weights(index, *weights);
+    }
     for (const std::string& name : source.adapter_names(index)) {
       writer.write_adapter(index, name, *source.load_adapter(index, name));
     }

@@ -132,6 +132,11 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
     if (queries.attention_input) {
       copy_rows(writer, index, LayerTensor::kAttentionInput, layer.attention_input, begin, end);
     }
+    if (auto weights = source.load_output_weights(indices[i])) {
+      const auto norms = weights->residual_norm.begin();
+      weights->residual_norm = std::vector<float>(norms + begin, norms + end);
+      writer.write_output_weights(index, *weights);
+    }
     const auto added = options.adapters.find(layer.layer);
     std::map<std::string, Adapter> adapters;
     if (added != options.adapters.end()) adapters = added->second;

@@ -147,6 +147,8 @@ class Comparison {
     tensors(layer_path(a.layer, "query_ahead"), a.queries_ahead, b.queries_ahead);
     tensors(layer_path(a.layer, "attention_input"), a.attention_input, b.attention_input);
 
+    output_weights(a.layer, a_.load_output_weights(index_a), b_.load_output_weights(index_b));
+
     std::vector<std::string> names = a_.adapter_names(index_a);
     for (const std::string& name : b_.adapter_names(index_b)) names.push_back(name);
     std::sort(names.begin(), names.end());
@@ -161,6 +163,25 @@ class Comparison {
         rows(path, x->values, y->values);
       }
     }
+  }
+
+  void output_weights(std::int64_t layer, const std::optional<OutputWeights>& a,
+                      const std::optional<OutputWeights>& b) {
+    const auto compare = [&](const char* name, std::vector<float> OutputWeights::*values) {
+      const auto size = [&](const std::optional<OutputWeights>& weights) {
+        return weights ? std::ssize((*weights).*values) : 0;
+      };
+      if (size(a) == size(b)) {
+        if (a) rows(layer_path(layer, name), (*a).*values, (*b).*values);
+        return;
+      }
+      const auto text = [&](std::int64_t found) {
+        return found == 0 ? "none" : text_of(found) + " values";
+      };
+      mismatch(layer_path(layer, name), text(size(a)), text(size(b)));
+    };
+    compare(kOutputSketch, &OutputWeights::sketch);
+    compare(kResidualNorm, &OutputWeights::residual_norm);
   }
 
   void tensors(const std::string& path, const HalfTensor& a, const HalfTensor& b) {

@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kFormat = "kvaccess";
 constexpr std::int64_t kVersion = 2;
 constexpr std::int64_t kMaxLayers = 1 << 16;
+constexpr const char* kResidualError = "/quality/residual_error";
 
 bool skip_nothing(const std::string& /*path*/) {
   return false;
@@ -54,6 +55,15 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("held_bytes", log.held_bytes);
   visit("score_bytes", log.score_bytes);
   visit("score_flops", log.score_flops);
+}
+
+/// The attributes of a stream that say what its prompt took; each may be absent.
+template <typename Work, typename Visit>
+void for_prompt_work(Work& work, Visit&& visit) {
+  visit("prompt_flops", work.flops);
+  visit("prompt_square_flops", work.square_flops);
+  visit("prompt_read_bytes", work.bytes);
+  visit("groups_need_prompt", work.whole_prompt);
 }
 
 template <typename Log, typename Visit>
@@ -210,6 +220,12 @@ void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
     if (stream.out_of_range > 0) {
       file.write_integer_attribute(folder, "out_of_range", stream.out_of_range);
     }
+    if (stream.coarse_channels > 0) {
+      file.write_integer_attribute(folder, "coarse_channels", stream.coarse_channels);
+    }
+    for_prompt_work(stream.prompt_work, [&](const char* name, const auto& value) {
+      if (value != 0) file.write_integer_attribute(folder, name, std::int64_t{value});
+    });
     for_stream_data(stream, [&](const char* name, const auto& values) {
       write(file, folder + "/" + name, values);
     });
@@ -218,6 +234,9 @@ void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
   for_quality_data(layer.quality, [&](const char* name, const std::vector<float>& values) {
     file.write_array(path + "/quality/" + name, shape, values);
   });
+  if (!layer.quality.residual_error.empty()) {
+    file.write_vector(path + kResidualError, layer.quality.residual_error);
+  }
 }
 
 LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t number,
@@ -245,6 +264,18 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     if (file.has_attribute(folder, "out_of_range")) {
       stream.out_of_range = file.integer_attribute(folder, "out_of_range");
     }
+    if (file.has_attribute(folder, "coarse_channels")) {
+      stream.coarse_channels = file.integer_attribute(folder, "coarse_channels");
+    }
+    for_prompt_work(stream.prompt_work, [&]<typename Number>(const char* name, Number& value) {
+      if (!file.has_attribute(folder, name)) return;
+      const std::int64_t found = file.integer_attribute(folder, name);
+      if (found < 0) {
+        throw UserError(file.place(folder),
+                        std::string("found ") + name + " " + std::to_string(found), "from 0");
+      }
+      value = static_cast<Number>(found);
+    });
     // The sizes of other arrays follow from these.
     if (stream.query_heads < 1 || stream.query_heads > log.query_heads || stream.rows < 0 ||
         stream.rows > stream.query_heads) {
@@ -262,6 +293,10 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     values = file.read_vector<float>(data);
     check_size(file, data, values.size(), log.steps * log.query_heads);
   });
+  if (const std::string data = path + kResidualError; file.exists(data)) {
+    layer.quality.residual_error = file.read_vector<float>(data);
+    check_size(file, data, layer.quality.residual_error.size(), log.steps);
+  }
   return layer;
 }
 

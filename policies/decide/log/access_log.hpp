@@ -9,6 +9,7 @@
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
 #include "policies/decide/log/number_sets.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 
 namespace kvreplay {
 
@@ -56,6 +57,10 @@ struct StreamLog {
 
   /// Elements that the format's range does not suit: Precision::out_of_range().
   std::int64_t out_of_range = 0;
+  /// Channels of keys and of values that the format's steps are too coarse for: over the prompt,
+  /// what is stored is no closer than the channel's mean.
+  std::int64_t coarse_channels = 0;
+  PromptWork prompt_work;  ///< of all parts
 
   [[nodiscard]] std::int64_t steps() const { return requested.size(); }
   void add(const GroupEvent& event);
@@ -77,6 +82,9 @@ struct Quality {
   /// For the same number of tokens, chosen by the true logits.
   std::vector<float> best_attention_mass;
   std::vector<float> output_error;
+  /// [steps]: of all heads together, behind the output projection, against the residual stream.
+  /// Empty where the trace lacks what it is computed from.
+  std::vector<float> residual_error;
 };
 
 struct LayerLog {

@@ -55,6 +55,8 @@ class StreamCheck {
     check_range(stream_.rows, 0, stream_.query_heads, place_, "rows");
     check_range(stream_.out_of_range, 0, std::numeric_limits<std::int64_t>::max(), place_,
                 "out_of_range");
+    check_range(stream_.coarse_channels, 0, std::numeric_limits<std::int64_t>::max(), place_,
+                "coarse_channels");
   }
 
   /// Tokens of the segment lie in [0, end).

@@ -13,6 +13,7 @@ class Fp16 final : public Precision {
   void add_tokens(const Entries&, Token, Token, EventSink&) override {}
   [[nodiscard]] Entries decoded(const Entries& exact) override { return exact; }
 
+  [[nodiscard]] bool rounds_channels() const override { return false; }
   [[nodiscard]] bool has_codec() const override { return true; }
   void encode(const Entries& exact, Token token, std::int32_t,
               std::span<std::byte> to) const override {

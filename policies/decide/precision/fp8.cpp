@@ -1,9 +1,11 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "policies/decide/precision/support/decoded_store.hpp"
 #include "policies/decide/precision/support/entry_bytes.hpp"
+#include "policies/decide/precision/support/key_form.hpp"
 #include "policies/kernels/quantise.hpp"
 
 namespace kvreplay {
@@ -12,19 +14,27 @@ namespace {
 /// Key and value rows in FP8 E4M3, each with its own scale or with none.
 class Fp8 final : public Precision {
  public:
-  Fp8(bool scaled, const Context& context)
-      : scaled_(scaled), shape_(context.shape), leave_(context.entries_leave), store_(context) {}
+  Fp8(bool scaled, KeyForm form, const Context& context)
+      : scaled_(scaled),
+        form_(std::move(form)),
+        shape_(context.shape),
+        leave_(context.entries_leave),
+        store_(context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     return {{"fp8", 8, scaled_ ? 64.0 : 0.0}};
   }
 
   void add_tokens(const Entries& exact, Token begin, Token end, EventSink&) override {
+    form_.learn(exact, begin, end);
     if (leave_) return;
     store_.put(exact, begin, end);
     for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
       for (Token token = begin; token < end; ++token) {
-        round_trip(store_.key(head, token));
+        Half* const key = store_.key(head, token);
+        form_.to_rounded(key, head, token);
+        round_trip(key);
+        form_.from_rounded(key, head, token);
         round_trip(store_.value(head, token));
       }
     }
@@ -32,14 +42,18 @@ class Fp8 final : public Precision {
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
   [[nodiscard]] std::int64_t out_of_range() const override { return out_of_range_; }
+  [[nodiscard]] std::int64_t held_bytes() const override { return form_.held_bytes(); }
 
   [[nodiscard]] bool has_codec() const override { return true; }
   void encode(const Entries& exact, Token token, std::int32_t,
               std::span<std::byte> to) const override {
     EntryWriter writer(to);
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(shape_.head_dim));
+    std::vector<Half> key(codes.size());
     for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
-      for (const Half* row : {exact.keys.row(head, token), exact.values.row(head, token)}) {
+      std::copy_n(exact.keys.row(head, token), key.size(), key.begin());
+      form_.to_rounded(key.data(), head, token);
+      for (const Half* row : {std::as_const(key).data(), exact.values.row(head, token)}) {
         const float scale = scale_of(row);
         if (scaled_) writer.put(&scale, sizeof scale);
         std::transform(row, row + shape_.head_dim, codes.begin(),
@@ -48,7 +62,7 @@ class Fp8 final : public Precision {
       }
     }
   }
-  void decode(std::span<const std::byte> from, Token, std::int32_t, Half* keys, Half* values,
+  void decode(std::span<const std::byte> from, Token token, std::int32_t, Half* keys, Half* values,
               std::int64_t head_stride) const override {
     EntryReader reader(from);
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(shape_.head_dim));
@@ -61,6 +75,7 @@ class Fp8 final : public Precision {
           return to_half(kernels::fp8_to_float(code) * scale);
         });
       }
+      form_.from_rounded(keys + head * head_stride, head, token);
     }
   }
 
@@ -81,6 +96,7 @@ class Fp8 final : public Precision {
   }
 
   bool scaled_;
+  KeyForm form_;
   StreamShape shape_;
   bool leave_;
   std::int64_t out_of_range_ = 0;
@@ -93,12 +109,13 @@ const Registered<Precision> kFp8({
     .source =
         "ARKV, FP8 cache: largest magnitude maps to 448; one scale per KV head is ours. DynaKV "
         "evaluates FP8 entries of 2 x head_dim bytes: scale none",
-    .parameters = {choice_parameter(
-        "scale", {"token", "none"}, "token",
-        "one scale per token, KV head and vector, or a plain conversion")},
+    .parameters = with_key_form(
+        {choice_parameter("scale", {"token", "none"}, "token",
+                          "one scale per token, KV head and vector, or a plain conversion")}),
     .make =
         [](const Arguments& arguments, const Precision::Context& context) {
-          return std::make_unique<Fp8>(arguments.text("scale") == "token", context);
+          return std::make_unique<Fp8>(arguments.text("scale") == "token",
+                                       KeyForm(arguments, context), context);
         },
 });
 

@@ -9,10 +9,10 @@ namespace {
 /// Stores each token at the width that the trained controller chooses.
 class LearnedWidth final : public Precision {
  public:
-  LearnedWidth(Controller controller, const Context& context)
+  LearnedWidth(Controller controller, KeyForm form, const Context& context)
       : features_(required_features(context)),
         controller_(std::move(controller)),
-        widths_(controller_.group_channels, context) {}
+        widths_(controller_.group_channels, std::move(form), context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
@@ -25,6 +25,7 @@ class LearnedWidth final : public Precision {
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return widths_.decoded(exact); }
+  [[nodiscard]] std::int64_t held_bytes() const override { return widths_.held_bytes(); }
 
  private:
   const TokenFeatures& features_;
@@ -47,7 +48,8 @@ std::unique_ptr<Precision> make_learned(const Arguments& arguments,
         "a controller for groups of " + std::to_string(controller.group_channels) + " channels",
         "one whose groups divide the head dimension " + std::to_string(context.shape.head_dim));
   }
-  return std::make_unique<LearnedWidth>(std::move(controller), context);
+  return std::make_unique<LearnedWidth>(std::move(controller), KeyForm(arguments, context),
+                                        context);
 }
 
 const Registered<Precision> kController({
@@ -55,8 +57,10 @@ const Registered<Precision> kController({
     .help =
         "2, 4, 8 or 16 bits per token, chosen by a trained controller from the token's features",
     .source = "Don't Waste Bits, Eq. 14-28; labels, costs and the quantiser are not stated: ours",
-    .parameters = {text_parameter("file", std::nullopt,
-                                  "the controller (JSON), relative to the config that names it")},
+    .parameters =
+        with_key_form({text_parameter("file", std::nullopt,
+                                      "the controller (JSON), relative to the config that "
+                                      "names it")}),
     .make = make_learned,
 });
 

@@ -13,6 +13,7 @@
 #include "base/registry.hpp"
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 #include "traces/rope.hpp"
 
 namespace kvreplay {
@@ -50,11 +51,17 @@ class Precision {
   /// add_tokens() does.
   virtual void after_prompt(const Entries& /*layer*/, const Groups& /*groups*/,
                             EventSink& /*events*/) {}
+  /// What storing a prompt of so many tokens took beyond the conversion of its entries, at the
+  /// stream's own shape.
+  [[nodiscard]] virtual PromptWork prompt_work(std::int64_t /*tokens*/) const { return {}; }
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
   /// How many elements the format's range does not suit: saturated, or stored with far coarser
   /// steps than others. Of a part that scales, none.
   [[nodiscard]] virtual std::int64_t out_of_range() const { return 0; }
+  /// Whether entries are rounded channel by channel, so that a step may be wider than a channel's
+  /// spread.
+  [[nodiscard]] virtual bool rounds_channels() const { return true; }
   /// Whether kReencoded events of other parts change what is stored (notify_event).
   [[nodiscard]] virtual bool accepts_reencoding() const { return false; }
   /// What attention reads: `exact` as it comes back from storage, in the same shape. Tokens that

@@ -12,8 +12,11 @@ constexpr std::size_t kEntropy = 0;
 /// the prompt's tokens and fixed from then on.
 class Rule final : public Precision {
  public:
-  Rule(std::array<double, kFullWidth> shares, std::int64_t group, const Context& context)
-      : features_(required_features(context)), shares_(shares), widths_(group, context) {}
+  Rule(std::array<double, kFullWidth> shares, std::int64_t group, KeyForm form,
+       const Context& context)
+      : features_(required_features(context)),
+        shares_(shares),
+        widths_(group, std::move(form), context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
@@ -28,6 +31,7 @@ class Rule final : public Precision {
   }
 
   [[nodiscard]] Entries decoded(const Entries& exact) override { return widths_.decoded(exact); }
+  [[nodiscard]] std::int64_t held_bytes() const override { return widths_.held_bytes(); }
 
  private:
   [[nodiscard]] double entropy(Token token) const {
@@ -62,19 +66,21 @@ std::unique_ptr<Precision> make_rule(const Arguments& arguments,
                       "at least " + std::string(names[i - 1]) + ", " + to_text(shares[i - 1]));
     }
   }
-  return std::make_unique<Rule>(shares, group_channels(arguments, context.shape), context);
+  return std::make_unique<Rule>(shares, group_channels(arguments, context.shape),
+                                KeyForm(arguments, context), context);
 }
 
 const Registered<Precision> kRule({
     .name = "rule",
     .help = "2, 4, 8 or 16 bits per token, by thresholds on the next token's entropy",
     .source = "Don't Waste Bits compares with a rule that it does not state; quartiles are ours",
-    .parameters = {real_parameter("share_up_to_2_bits", "", 0.25, {0, 1},
-                                  "share of the prompt's tokens, least entropy first, at 2 bits"),
-                   real_parameter("share_up_to_4_bits", "", 0.5, {0, 1}, "share at 2 or 4 bits"),
-                   real_parameter("share_up_to_8_bits", "", 0.75, {0, 1},
-                                  "share at 2, 4 or 8 bits; the rest stays in half precision"),
-                   group_channels_parameter()},
+    .parameters = with_key_form(
+        {real_parameter("share_up_to_2_bits", "", 0.25, {0, 1},
+                        "share of the prompt's tokens, least entropy first, at 2 bits"),
+         real_parameter("share_up_to_4_bits", "", 0.5, {0, 1}, "share at 2 or 4 bits"),
+         real_parameter("share_up_to_8_bits", "", 0.75, {0, 1},
+                        "share at 2, 4 or 8 bits; the rest stays in half precision"),
+         group_channels_parameter()}),
     .make = make_rule,
 });
 

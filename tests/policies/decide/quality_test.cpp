@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "policies/decide/layer_means.hpp"
 #include "tests/support/random_layer.hpp"
 
 namespace kvreplay {
@@ -80,6 +82,58 @@ TEST(Quality, MatchesASlowReferenceWithGroupedQueries) {
     EXPECT_NEAR(quality.best_attention_mass, best / total, 1e-5);
     EXPECT_FLOAT_EQ(quality.output_error, 1);  // an output of zero is off by the whole norm
   }
+}
+
+TEST(ResidualError, IsTheProjectedErrorOfAllHeadsAgainstTheStream) {
+  const RandomLayer layer(30, 1);  // 6 query heads on 2 KV heads
+  const std::int64_t heads = layer.shape.query_heads;
+  const std::int64_t dim = layer.shape.head_dim;
+  ExactStep exact;
+  exact.compute(layer.shape, layer.entries(31), layer.query(30));
+  OutputWeights weights{std::vector<float>(static_cast<std::size_t>(5 * heads * dim)), {9, 4}};
+  for (std::size_t i = 0; i < weights.sketch.size(); ++i) {
+    weights.sketch[i] = static_cast<float>(static_cast<int>(i * 37 % 23) - 11) / 16;
+  }
+  std::vector<HeadAttention> attention;
+  std::vector<double> error;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const std::span<const float> output = exact.output(head);
+    attention.push_back({{}, {}, {output.begin(), output.end()}});
+  }
+  ResidualError residual(weights);
+  EXPECT_EQ(residual.measure(exact, attention, 1), 0);
+  for (HeadAttention& head : attention) {
+    for (float& value : head.output) {
+      const float before = value;
+      value += static_cast<float>(std::ssize(error) % 7) / 8;
+      error.push_back(static_cast<double>(value) - static_cast<double>(before));
+    }
+  }
+  double squares = 0;
+  for (std::size_t row = 0; row < 5; ++row) {
+    double sum = 0;
+    for (std::size_t i = 0; i < error.size(); ++i) {
+      sum += error[i] * static_cast<double>(weights.sketch[row * error.size() + i]);
+    }
+    squares += sum * sum;
+  }
+  EXPECT_NEAR(residual.measure(exact, attention, 1), std::sqrt(squares) / 4, 1e-5);
+  EXPECT_NEAR(residual.measure(exact, attention, 0), std::sqrt(squares) / 9, 1e-5);
+}
+
+TEST(LayerMeans, TheResidualErrorCountsEveryLayerAndNamesTheWorst) {
+  std::vector<LayerMeans> layers(3);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (std::int64_t i = 0; i < 3; ++i) layers[static_cast<std::size_t>(i)].layer = 4 + i;
+  layers[0].full_attention = true;
+  layers[1].means = {.output_error = 0.5, .residual_error = 0.1};
+  layers[2].means = {.output_error = 0.2, .residual_error = 0.2};
+  EXPECT_DOUBLE_EQ(system_means(layers).output_error, 0.35);
+  EXPECT_DOUBLE_EQ(system_means(layers).residual_error, std::sqrt((0.01 + 0.04) / 3));
+  EXPECT_EQ(worst_layer(layers).layer, 6);
+  layers[0].means.residual_error = nan;
+  EXPECT_TRUE(std::isnan(system_means(layers).residual_error));
+  EXPECT_EQ(worst_layer(layers).layer, 5);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ const std::vector<std::string> kPipelines{R"({"part": "serial"})", R"({"part": "
                                           R"({"part": "layer_prefetch", "depth": 3})",
                                           R"({"part": "two_stage", "index_on_flash": false})"};
 
-Timing time_on(const std::string& text, std::int64_t batch, Timeline* timeline) {
+Timing timeline_on(const std::string& text, std::int64_t batch, Timeline* timeline) {
   return time_plan(plan_of_steps(5), tiny_model(), tiny_platform(), test::flash(), pipeline(text),
                    {.batch = batch, .timed_steps = 0, .timeline = timeline});
 }
@@ -69,9 +69,9 @@ constexpr double kRounding = 1e-6;  // of microseconds in binary
 
 TEST(Timeline, ChangesNoTiming) {
   for (const std::string& text : kPipelines) {
-    const Timing without = time_on(text, 2, nullptr);
+    const Timing without = timeline_on(text, 2, nullptr);
     Timeline timeline(2);
-    const Timing with = time_on(text, 2, &timeline);
+    const Timing with = timeline_on(text, 2, &timeline);
     ASSERT_EQ(with.steps.size(), without.steps.size());
     for (std::size_t i = 0; i < with.steps.size(); ++i) {
       EXPECT_EQ(with.steps[i].latency_ns, without.steps[i].latency_ns);
@@ -85,7 +85,7 @@ TEST(Timeline, ShowsTheStepsOfTheResults) {
     for (const std::int64_t batch : {1, 3}) {
       SCOPED_TRACE(text);
       Timeline timeline(3);
-      const Timing timing = time_on(text, batch, &timeline);
+      const Timing timing = timeline_on(text, batch, &timeline);
       const json document =
           json::parse(trace_event_json(std::vector<CellTimeline>{{"<script>\"", timeline}}));
       const json& events = document.at("traceEvents");
@@ -142,8 +142,8 @@ TEST(Timeline, ShowsTheStepsOfTheResults) {
 TEST(Timeline, IsValidTraceEventFormat) {
   Timeline first(2);
   Timeline second(2);
-  (void)time_on(kPipelines[1], 1, &first);
-  (void)time_on(kPipelines[2], 2, &second);
+  (void)timeline_on(kPipelines[1], 1, &first);
+  (void)timeline_on(kPipelines[2], 2, &second);
   const json document =
       json::parse(trace_event_json(std::vector<CellTimeline>{{"one", first}, {"two", second}}));
   std::map<std::int64_t, std::string> processes;
@@ -190,7 +190,7 @@ TEST(Timeline, CountsCommandsExactlyWhereTheyAreFewAndReturnsToNone) {
 
 TEST(Timeline, ShowsNoMoreStepsThanAskedFor) {
   Timeline timeline(1);
-  const Timing timing = time_on(kPipelines[0], 1, &timeline);
+  const Timing timing = timeline_on(kPipelines[0], 1, &timeline);
   EXPECT_EQ(timing.steps.size(), 5u);
   std::size_t steps = 0;
   for (const Timeline::Event& event : timeline.events()) steps += event.name.starts_with("step ");

@@ -82,6 +82,14 @@ TEST(Judge, BalanceIsMeasuredWithoutOutliers) {
   EXPECT_EQ(tuning.rows[tuning.best].name, "c");
 }
 
+TEST(Judge, BalanceMindsNoSmallDifferences) {
+  Tuning tuning;
+  tuning.rows = {row("a", {0.30, 16.5, 1}), row("b", {0.17, 16.6, 1})};
+  judge(tuning, "balance");
+  // The range of latency is less than 1 % of it, and nearly half of the error goes.
+  EXPECT_EQ(tuning.rows[tuning.best].name, "b");
+}
+
 TEST(Judge, TheBestMayBeASystemAsItShips) {
   Tuning tuning;
   tuning.rows = {row("ships", {0.1, 2, 300}, true), row("found", {0.2, 3, 200})};

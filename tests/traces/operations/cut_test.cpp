@@ -193,5 +193,22 @@ TEST_F(CutTest, AttentionInputGoesWithTheQueries) {
   EXPECT_EQ(made.load_layer(0).attention_input.tokens, made.load_layer(0).queries.tokens);
 }
 
+TEST_F(CutTest, OutputWeightsGoWithTheQueries) {
+  RawTrace raw;
+  raw.add_output_weights();
+  raw.write(source_path_);
+  const TraceReader source(source_path_);
+  const TraceReader made =
+      cut({.layers = {3}, .window_start = 4, .prompt_tokens = 10, .decode_tokens = 2});
+  made.verify();
+  const OutputWeights whole = source.load_output_weights(1).value();
+  const OutputWeights part = made.load_output_weights(0).value();
+  EXPECT_EQ(part.sketch, whole.sketch);
+  const std::int64_t first = made.query_start(0) + 4 - source.query_start(1);
+  const auto norms = whole.residual_norm.begin() + first;
+  EXPECT_EQ(part.residual_norm,
+            std::vector<float>(norms, norms + made.load_layer(0).queries.tokens));
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -65,6 +65,18 @@ TEST_F(DiffTest, AttentionInput) {
                              "/layer/03/attention_input\n"));
 }
 
+TEST_F(DiffTest, OutputWeights) {
+  raw_.add_output_weights();
+  raw_.write(first_);
+  std::get<std::vector<float>>(raw_.datasets["/layer/01/residual_norm"].values)[3] += 0.5F;
+  raw_.datasets.erase("/layer/03/residual_norm");
+  raw_.datasets.erase("/layer/03/output_sketch");
+  const std::string text = to_text(diff());
+  EXPECT_THAT(text, HasSubstr("/layer/01/residual_norm: largest difference 0.5"));
+  EXPECT_THAT(text, HasSubstr("/layer/03/residual_norm: 12 values | none"));
+  EXPECT_THAT(text, HasSubstr("/layer/03/output_sketch: 96 values | none"));
+}
+
 TEST_F(DiffTest, AttributesShapesAndPresence) {
   raw_.attributes["model"] = std::string("another\x1b[31m");
   raw_.attributes["rope_theta"] = 500000.0;

@@ -202,6 +202,14 @@ class AccessLog(File):
             measured = {name: folder["quality"][name][:].ravel() for name in names}
         return pandas.DataFrame({"step": step.ravel(), "query_head": head.ravel(), **measured})
 
+    def residual_error(self, layer: int) -> numpy.ndarray:
+        """Of each step (docs/metrics.md); empty where the trace lacks what it is computed from."""
+        folder = self._layer(layer, self.layers)
+        with self._reading():
+            quality = folder["quality"]
+            return (quality["residual_error"][:] if "residual_error" in quality
+                    else numpy.empty(0, numpy.float32))
+
     def __repr__(self) -> str:
         return (f"AccessLog({self.path.name}: {self.system}, layers {self.layers}, {self.steps} "
                 f"steps, {self.query_heads}/{self.kv_heads} heads)")

@@ -6,6 +6,7 @@
                                            any columns of them, of several folders in one figure
     kvreplay plot device CSV               `kvreplay device describe --csv`, with --probe also `probe`
     kvreplay plot device PROBE.json        `kvreplay device probe` alone
+    kvreplay plot layers FOLDER            quality by layer, of `kvreplay run` or `kvreplay evaluate`
     kvreplay plot overlay CSV --out FILE   `kvreplay device compare --csv`
     kvreplay plot synthesis FILE.json      `kvreplay synth --report`
     kvreplay plot trace TRACE FOLDER       a trace
@@ -20,7 +21,7 @@ import sys
 
 from kvreplay.command_line import exit_code
 
-FILES = ("device", "overlay", "synthesis", "trace")  # kinds of what is no folder of results
+FILES = ("device", "layers", "overlay", "synthesis", "trace")  # kinds of what is no folder of results
 FOLDERS = ("closed-loop", "replay", "results", "tuning")  # told apart by themselves, too
 
 

@@ -29,11 +29,11 @@ def draw_curves(axes, rows, unit, x_name, y, styles):
     axes.set_yscale("log")
 
 
-def draw_scatter(axes, rows, x_name, y, styles, line):
+def draw_scatter(axes, rows, x, y, styles, line):
     for system, style in styles.items():
         here = [row for row in rows if row["system"] == system]
         if here:
-            axes.plot([float(row[x_name]) for row in here], [y(row) for row in here],
+            axes.plot([x(row) for row in here], [y(row) for row in here],
                       linestyle="-" if line else "none", **style)
     axes.set_yscale("log")
 
@@ -87,12 +87,18 @@ def draw(rows, title):
         number_ticks(panel.yaxis)
     if by_bits:
         panel = next(panels)
-        draw_scatter(panel, by_bits, "stored_bits", kl, styles, line=True)
+        draw_scatter(panel, by_bits, lambda row: float(row["stored_bits"]), kl, styles, line=True)
         panel.set_xlabel("Stored bits per element")
         panel.set_ylabel("KL to full attention (nats)")
     panel = next(panels)
-    draw_scatter(panel, rows, "output_error", kl, styles, line=False)
-    panel.set_xlabel("Output error of the replay")
+    if all(row.get("residual_error") for row in rows):
+        draw_scatter(panel, rows, lambda row: max(float(row["residual_error"]), 1e-5), kl, styles,
+                     line=False)
+        panel.set_xscale("log")
+        panel.set_xlabel("Residual error of the replay")
+    else:
+        draw_scatter(panel, rows, lambda row: float(row["output_error"]), kl, styles, line=False)
+        panel.set_xlabel("Output error of the replay")
     panel.set_ylabel("KL of the closed loop (nats)")
     plot_style.title(figure, title, fontsize=8)
     plot_style.legend_below(figure, [plt.Line2D([], [], linestyle="none", label=name, **style)

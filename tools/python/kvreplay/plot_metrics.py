@@ -14,6 +14,7 @@ WORDS = {
     "latency_ms": "Time per token (ms)",
     "output_error": "Output error",
     "read_bytes_per_step": "Read per step",
+    "residual_error": "Residual error",
     "recall": "Recall of the top tokens",
     "tokens_per_s": "Tokens/s",
 }

@@ -17,6 +17,7 @@ from kvreplay.plot_style import plt
 QUALITIES = {
     "attention_mass": "Attention mass covered",
     "output_error": "Relative error of the attention output",
+    "residual_error": "Error against the residual stream",
     "recall": "Recall of the true top tokens",
 }
 CASE = ("trace", "model", "platform", "batch")  # what one figure holds fixed

@@ -1,5 +1,7 @@
 #include "policies/decide/precision/support/token_widths.hpp"
 
+#include <utility>
+
 #include "policies/decide/precision/support/channel_groups.hpp"
 
 namespace kvreplay {
@@ -11,8 +13,8 @@ double stored_bits(int width_class, std::int64_t group) {
                    .bits_per_element;
 }
 
-TokenWidths::TokenWidths(std::int64_t group, const Precision::Context& context)
-    : group_(group), store_(context) {}
+TokenWidths::TokenWidths(std::int64_t group, KeyForm form, const Precision::Context& context)
+    : group_(group), form_(std::move(form)), store_(context) {}
 
 std::vector<EntryFormat> TokenWidths::formats() const {
   std::vector<EntryFormat> formats{{"fp16", 16, 0}};
@@ -24,7 +26,9 @@ std::vector<EntryFormat> TokenWidths::formats() const {
 
 void TokenWidths::add_tokens(const Entries& exact, Token begin, std::span<const int> classes,
                              EventSink& events) {
-  store_.put(exact, begin, begin + static_cast<Token>(classes.size()));
+  const Token end = begin + static_cast<Token>(classes.size());
+  form_.learn(exact, begin, end);
+  store_.put(exact, begin, end);
   std::vector<Token> tokens;
   for (int c = 0; c < kFullWidth; ++c) {
     tokens.clear();
@@ -35,7 +39,10 @@ void TokenWidths::add_tokens(const Entries& exact, Token begin, std::span<const 
     const int bits = kWidths[static_cast<std::size_t>(c)];
     for (std::int64_t head = 0; head < store_.kv_heads(); ++head) {
       for (const Token token : tokens) {
-        round_trip_channel_groups(store_.key(head, token), store_.dim(), group_, bits);
+        Half* const key = store_.key(head, token);
+        form_.to_rounded(key, head, token);
+        round_trip_channel_groups(key, store_.dim(), group_, bits);
+        form_.from_rounded(key, head, token);
         round_trip_channel_groups(store_.value(head, token), store_.dim(), group_, bits);
       }
     }

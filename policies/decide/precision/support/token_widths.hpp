@@ -5,6 +5,7 @@
 #include <span>
 
 #include "policies/decide/precision/support/decoded_store.hpp"
+#include "policies/decide/precision/support/key_form.hpp"
 #include "policies/decide/precision/support/token_features.hpp"
 
 namespace kvreplay {
@@ -21,7 +22,7 @@ inline constexpr int kFullWidth = 3;
 /// quantised per token over groups of channels.
 class TokenWidths {
  public:
-  TokenWidths(std::int64_t group, const Precision::Context& context);
+  TokenWidths(std::int64_t group, KeyForm form, const Precision::Context& context);
 
   /// Half precision comes first: a token has it until it is taken.
   [[nodiscard]] std::vector<EntryFormat> formats() const;
@@ -29,9 +30,11 @@ class TokenWidths {
   void add_tokens(const Entries& exact, Token begin, std::span<const int> classes,
                   EventSink& events);
   [[nodiscard]] Entries decoded(const Entries& exact) { return store_.decoded(exact); }
+  [[nodiscard]] std::int64_t held_bytes() const { return form_.held_bytes(); }
 
  private:
   std::int64_t group_;
+  KeyForm form_;
   DecodedStore store_;
 };
 

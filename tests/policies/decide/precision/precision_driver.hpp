@@ -18,7 +18,8 @@ class PrecisionDriver final : public EventSink {
                   const TokenFeatureSource* features = nullptr)
       : layer_(layer), formats_(static_cast<std::size_t>(layer.shape.max_tokens)) {
     precision_ = PartConfig<Precision>::parse(ConfigNode::parse(part, "test.json"))
-                     .make({layer.joint_stream(), layer.shape.max_tokens, features});
+                     .make({layer.joint_stream(), layer.shape.max_tokens, features,
+                            RotaryEmbedding(10, false, layer.shape.head_dim)});
   }
 
   void prompt() {

@@ -127,6 +127,99 @@ TEST(Int, FewerBitsLoseMore) {
   }
 }
 
+// ---- The form of the keys ----
+
+/// Keys whose channel 3 lies around 355, as Qwen2's do: turned by RoPE, if `rope`.
+RandomLayer biased(const RotaryEmbedding* rope) {
+  RandomLayer layer(20, 5);
+  std::vector<float> row(static_cast<std::size_t>(layer.shape.head_dim));
+  for (std::int64_t head = 0; head < layer.shape.kv_heads; ++head) {
+    for (std::int64_t token = 0; token < layer.shape.max_tokens; ++token) {
+      Half* const key =
+          layer.keys.data() + (head * layer.shape.max_tokens + token) * layer.shape.head_dim;
+      for (std::size_t i = 0; i < row.size(); ++i) row[i] = to_float(key[i]);
+      row[3] += 355;
+      if (rope != nullptr) rope->rotate(row, token);
+      for (std::size_t i = 0; i < row.size(); ++i) key[i] = to_half(row[i]);
+    }
+  }
+  return layer;
+}
+
+/// Root mean square of what stored keys are off by.
+double key_error(const std::string& part, const RandomLayer& layer) {
+  PrecisionDriver driver(part, layer);
+  driver.prompt();
+  for (int i = 0; i < 3; ++i) driver.step();
+  const Entries exact = layer.entries(driver.taken());
+  const Entries decoded = driver.decoded();
+  double squares = 0;
+  double count = 0;
+  for (std::int64_t head = 0; head < layer.shape.kv_heads; ++head) {
+    for (std::int64_t token = 0; token < driver.taken(); ++token) {
+      for (std::int64_t i = 0; i < layer.shape.head_dim; ++i) {
+        const double off = static_cast<double>(to_float(decoded.keys.row(head, token)[i])) -
+                           static_cast<double>(to_float(exact.keys.row(head, token)[i]));
+        squares += off * off;
+        count += 1;
+      }
+    }
+  }
+  return std::sqrt(squares / count);
+}
+
+TEST(KeyForm, KeysLessTheirMeanSurviveABias) {
+  const RandomLayer layer = biased(nullptr);
+  // (A scale per token maps a channel that is its largest to a code of its own.)
+  for (const std::string part :
+       {R"({"part": "fp8", "scale": "none")", R"({"part": "int", "group_channels": 8)",
+        R"({"part": "int", "group_channels": 16, "bits": 8)"}) {
+    SCOPED_TRACE(part);
+    const double as_recorded = key_error(part + "}", layer);
+    EXPECT_LT(key_error(part + R"(, "keys": "less_mean"})", layer), as_recorded / 4);
+    EXPECT_LT(key_error(part + R"(, "keys": "normalised"})", layer), as_recorded / 4);
+  }
+}
+
+TEST(KeyForm, BeforeRopeTheMeanIsOneForAllPositions) {
+  const RotaryEmbedding rope(10, false, 16);
+  const RandomLayer layer = biased(&rope);
+  const std::string part = R"({"part": "fp8", "scale": "none", "keys": "less_mean")";
+  const double after = key_error(part + "}", layer);
+  EXPECT_LT(key_error(part + R"(, "keys_rope": "undone"})", layer), after / 4);
+}
+
+TEST(KeyForm, ChannelsThatAStepIsWiderThanAreCounted) {
+  const RandomLayer layer = biased(nullptr);
+  const auto coarse = [&](const std::string& precision) {
+    const LayerLog log = replay_layer(
+        layer, decide_spec(R"({"stream": {"heads": "layer"}, "grouping": {"part": "whole"},
+                               "scoring": {"part": "all"}, "selection": {"part": "everything"},
+                               "precision": )" +
+                           precision + "}"));
+    return log.streams.at(0).coarse_channels;
+  };
+  EXPECT_EQ(coarse(R"({"part": "fp16"})"), 0);
+  // FP8 rounds all of 355 and around to 352: channel 3 of both heads.
+  EXPECT_EQ(coarse(R"({"part": "fp8", "scale": "none"})"), 2);
+  EXPECT_EQ(coarse(R"({"part": "fp8", "scale": "none", "keys": "less_mean"})"), 0);
+  // The other channels of its group lose what they say, too: most of 7 per head.
+  EXPECT_GT(coarse(R"({"part": "int", "group_channels": 8})"), 2 * 5);
+  EXPECT_EQ(coarse(R"({"part": "int", "group_channels": 8, "keys": "normalised"})"), 0);
+}
+
+TEST(KeyForm, HoldsAMeanAndASpreadPerChannel) {
+  const RandomLayer layer(20, 5);  // 2 KV heads of 16
+  const auto held = [&](const char* part) {
+    PrecisionDriver driver(part, layer);
+    driver.prompt();
+    return driver.precision().held_bytes();
+  };
+  EXPECT_EQ(held(R"({"part": "fp8"})"), 0);
+  EXPECT_EQ(held(R"({"part": "fp8", "keys": "less_mean"})"), 2 * 2 * 16);
+  EXPECT_EQ(held(R"({"part": "tri_state", "keys": "normalised"})"), 2 * 2 * 2 * 16);
+}
+
 // ---- KIVI ----
 
 constexpr std::int64_t kGroup = 8;
@@ -255,7 +348,9 @@ TEST(Precision, RefusesGroupsThatDoNotFit) {
 
 TEST(EveryCodec, ComesBackAsItIsDecoded) {
   for (const char* part :
-       {R"({"part": "fp16"})", R"({"part": "fp8"})", R"({"part": "fp8", "scale": "none"})"}) {
+       {R"({"part": "fp16"})", R"({"part": "fp8"})", R"({"part": "fp8", "scale": "none"})",
+        R"({"part": "fp8", "scale": "none", "keys": "less_mean"})",
+        R"({"part": "fp8", "keys": "normalised", "keys_rope": "undone"})"}) {
     SCOPED_TRACE(part);
     const RandomLayer layer(20, 5);
     PrecisionDriver driver(part, layer);

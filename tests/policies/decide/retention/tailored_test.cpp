@@ -121,7 +121,7 @@ TEST(Tailored, TheLayerScoreIsAProductOfRoots) {
 }
 
 /// One step of the tailoring as the source describes it, on one KV head.
-struct Reference {
+struct TailoredReference {
   std::int64_t budget = 0;
   std::int64_t originals = 0;  // O at a tailoring, before the clamp
   std::vector<Token> live;
@@ -170,7 +170,7 @@ TEST(Tailored, AgreesWithAReference) {
   RetentionDriver driver(tailored(kBudget), kPrompt, kHeads, kRatio);
   driver.prompt(64);
 
-  Reference reference;
+  TailoredReference reference;
   reference.budget = kBudget;
   reference.originals = 32;  // round(0.5 * (96 - 32))
   const Attention a = prompt_attention(kPrompt, kHeads, kWindow);

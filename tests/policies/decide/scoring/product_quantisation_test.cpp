@@ -15,12 +15,12 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr double kNone = -std::numeric_limits<double>::infinity();
+constexpr double kNoSum = -std::numeric_limits<double>::infinity();
 
 /// The best token of a group by `logit(token)`.
 template <typename Logit>
 double best_of(const Groups& groups, GroupId group, Logit logit) {
-  double best = kNone;
+  double best = kNoSum;
   for (const Token token : groups.members(group)) best = std::max(best, logit(token));
   return best;
 }
@@ -38,8 +38,8 @@ TEST(ProductQuantisation, ACentroidForEachKeyIsExact) {
       const double best =
           best_of(scored.groups, group, [&](Token token) { return layer.logit(head, 40, token); });
       const double found = scores.row(head)[static_cast<std::size_t>(group)];
-      if (best == kNone) {
-        EXPECT_EQ(found, kNone);
+      if (best == kNoSum) {
+        EXPECT_EQ(found, kNoSum);
       } else {
         EXPECT_NEAR(found, best, 1e-3);
       }
