@@ -102,8 +102,8 @@ struct LanesScalar {
                               const LanesScalar& d) {
     const LanesScalar* const of[4] = {&a, &b, &c, &d};
     return each([&](int i) {
-      const float* lane = of[i / 4]->lane + i % 4;
-      return (lane[0] + lane[8]) + (lane[4] + lane[12]);
+      const float* from = of[i / 4]->lane + i % 4;
+      return (from[0] + from[8]) + (from[4] + from[12]);
     });
   }
   /// The last two levels, of sixteen vectors given by fours: the sums, in their order.
@@ -111,8 +111,8 @@ struct LanesScalar {
                              const LanesScalar& d) {
     const LanesScalar* const of[4] = {&a, &b, &c, &d};
     return each([&](int i) {
-      const float* lane = of[i / 4]->lane + i % 4 * 4;
-      return (lane[0] + lane[2]) + (lane[1] + lane[3]);
+      const float* from = of[i / 4]->lane + i % 4 * 4;
+      return (from[0] + from[2]) + (from[1] + from[3]);
     });
   }
   static float largest(const LanesScalar& a) {

@@ -68,7 +68,9 @@ __attribute__((target("avx512f"))) std::int64_t read_avx512(const std::vector<ch
   }
   const __m512i all =
       _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
-  return _mm512_reduce_add_epi64(all);
+  std::int64_t lanes[8];
+  _mm512_storeu_si512(lanes, all);
+  return lanes[0];
 }
 
 __attribute__((target("avx2"))) std::int64_t read_avx2(const std::vector<char>& data) {
@@ -95,7 +97,9 @@ __attribute__((target("avx512f"))) float multiply_avx512() {
   }
   __m512 all = sum[0];
   for (int k = 1; k < 10; ++k) all = _mm512_add_ps(all, sum[k]);
-  return _mm512_reduce_add_ps(all);
+  float lanes[16];
+  _mm512_storeu_ps(lanes, all);
+  return lanes[0];
 }
 
 __attribute__((target("avx2,fma"))) float multiply_avx2() {
