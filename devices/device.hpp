@@ -39,6 +39,9 @@ struct DeviceCounters {
   std::uint64_t sensed_pages = 0;       ///< pages sensed in NAND, for the host or by itself
   std::uint64_t flash_write_bytes = 0;  ///< bytes programmed, including those that the device moved
   std::uint64_t erases = 0;             ///< erases of one erase block on one die
+  /// Of the bytes programmed, those in single-bit blocks, which will be programmed once more when
+  /// they are folded into denser ones.
+  std::uint64_t unfolded_bytes = 0;
   /// Bytes written beyond the modelled space, which wrapped round onto other ones: their cost is
   /// that of another workload.
   std::uint64_t wrapped_write_bytes = 0;

@@ -20,6 +20,7 @@
 
 #include "base/engine/server.hpp"
 #include "devices/device.hpp"
+#include "devices/endurance.hpp"
 #include "devices/flash/die.hpp"
 #include "devices/flash/energy.hpp"
 #include "devices/flash/fifo.hpp"
@@ -49,6 +50,7 @@ class FlashDevice final : public Device, private EventHandler {
   [[nodiscard]] DeviceCounters counters() const override {
     DeviceCounters counters = counters_;
     counters.wrapped_write_bytes = collector_.wrapped_bytes();
+    counters.unfolded_bytes = booster_.used_bytes();
     return counters;
   }
   [[nodiscard]] double energy_nj(SimTime on_ns) const override {
@@ -587,7 +589,8 @@ std::vector<Parameter> parameters() {
   for (const std::vector<Parameter>& mechanism :
        {ServiceOrder::parameters(), MapCache::parameters(), PartialWrites::parameters(),
         Suspension::parameters(), ReadRetry::parameters(), WriteBooster::parameters(),
-        GarbageCollector::parameters(), Thermal::parameters(), Energy::parameters()}) {
+        GarbageCollector::parameters(), Thermal::parameters(), Energy::parameters(),
+        endurance_parameters()}) {
     all.insert(all.end(), mechanism.begin(), mechanism.end());
   }
   return all;

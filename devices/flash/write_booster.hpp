@@ -40,6 +40,9 @@ class WriteBooster {
   /// Array time of a stripe in these blocks.
   [[nodiscard]] SimTime program_time() const { return program_time_; }
 
+  /// Written, and not yet folded.
+  [[nodiscard]] std::uint64_t used_bytes() const { return used_bytes_; }
+
   /// Takes a stripe if there is room.
   [[nodiscard]] bool take_stripe() {
     if (used_bytes_ + stripe_bytes_ > capacity_bytes_) return false;

@@ -93,6 +93,11 @@ void StreamPolicy::add_prompt(const Entries& entries, const QueryWindow& window,
   precision_->after_prompt(layer, groups_, *this);
   notify_prompt_attention(entries, window);
   retention_->after_prompt(groups_, *this);
+  const std::int64_t tokens = end - visible;
+  log_.prompt_work += grouping_->prompt_work();
+  log_.prompt_work += scoring_->prompt_work(tokens);
+  log_.prompt_work += precision_->prompt_work(tokens);
+  log_.prompt_work += retention_->prompt_work(tokens);
   log_window(entries, window);
   log_coarse_channels(entries, visible);
   log_.end_segment();

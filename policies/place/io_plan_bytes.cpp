@@ -11,14 +11,17 @@ namespace {
 
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
-  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting] = layer;
+  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting, prompt] = layer;
   auto& [read_begin, reads, merge_reads, write_begin, writes, cache_read_begin, cache_reads,
-         cache_paged, prompt_write_bytes, region_bytes, live_bytes] = io;
+         cache_paged, prompt_write_bytes, prompt_writes, prompt_ready, region_bytes, live_bytes] =
+      io;
   auto& [attended_tokens, score_bytes, score_flops] = compute;
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
+  auto& [prompt_flops, prompt_square_flops, prompt_bytes] = prompt;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
   visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, merge_reads,
             write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
+            prompt_writes, prompt_ready, prompt_flops, prompt_square_flops, prompt_bytes,
             region_bytes, live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes,
             moved_bytes, attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes,
             index_bytes, fetched_bytes, entries_bytes);
@@ -106,6 +109,12 @@ void check_layer(const LayerPlan& layer, std::int64_t plan_steps) {
     require_fit(std::is_sorted(io.cache_read_begin.begin(), io.cache_read_begin.end()) &&
                 io.cache_read_begin.front() >= 0 &&
                 io.cache_read_begin.back() == std::ssize(io.cache_reads));
+  }
+  require_fit(io.prompt_ready.size() == io.prompt_writes.size() &&
+              std::is_sorted(io.prompt_ready.begin(), io.prompt_ready.end()));
+  for (const Extent& extent : io.prompt_writes) {
+    require_fit(extent.offset <= io.region_bytes &&
+                extent.bytes <= io.region_bytes - extent.offset);
   }
   const LayerPlan::Accounting& counted = layer.accounting;
   for (const auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,

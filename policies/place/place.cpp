@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -227,7 +228,10 @@ class Placer {
         layout_.end_prompt(static_cast<std::int32_t>(s), streams_[s].stored, traffic_);
       }
       if (check_ != nullptr) check_->wrote(traffic_.writes);
-      if (!in_memory_) plan_.io.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
+      if (!in_memory_) {
+        plan_.io.prompt_write_bytes = static_cast<std::uint64_t>(grouped_bytes);
+        list_prompt_writes();
+      }
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
     } else {
@@ -293,6 +297,35 @@ class Placer {
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
+  /// The groups that the prompt leaves on flash, each when its last token is known.
+  void list_prompt_writes() {
+    bool whole_prompt = false;
+    for (const TargetStream& stream : streams_) {
+      whole_prompt = whole_prompt || stream.log->prompt_work.whole_prompt;
+    }
+    std::map<std::int64_t, std::vector<Extent>> ready;  // by the tokens that a range needs
+    for (std::size_t s = 0; s < streams_.size(); ++s) {
+      const StoredStream& stored = streams_[s].stored;
+      for (GroupId group = 0; group < stored.groups().count(); ++group) {
+        const std::vector<Token>& members = stored.groups().members(group);
+        if (members.empty()) continue;
+        std::int64_t needed = prompt_tokens_;
+        if (!whole_prompt) {
+          needed = *std::max_element(members.begin(), members.end()) + 1;
+          needed = (needed + kPromptPieceTokens - 1) / kPromptPieceTokens * kPromptPieceTokens;
+          needed = std::min(needed, prompt_tokens_);
+        }
+        layout_.locate(static_cast<std::int32_t>(s), group, stored, ready[needed]);
+      }
+    }
+    for (auto& [tokens, extents] : ready) {
+      coalesce(extents);
+      for (const Extent& extent : extents) {
+        plan_.io.prompt_writes.push_back(extent);
+        plan_.io.prompt_ready.push_back(tokens);
+      }
+    }
+  }
   /// Ascending; merged where they touch, or as the groups lie.
   static void finish(std::vector<Extent>& of_step, std::vector<Extent>& all,
                      std::vector<std::int64_t>& begin) {
@@ -341,6 +374,12 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, L
     plan.compute.score_bytes.push_back(score_bytes);
     plan.compute.score_flops.push_back(score_flops);
     plan.dram.index_bytes = std::max(plan.dram.index_bytes, held_bytes);
+  }
+  for (const TargetStream& stream : streams) {
+    const PromptWork& work = stream.log->prompt_work;
+    plan.prompt.flops += stream.by_kv_heads(work.flops);
+    plan.prompt.square_flops += stream.by_kv_heads(work.square_flops);
+    plan.prompt.bytes += stream.by_kv_heads(work.bytes);
   }
 }
 

@@ -76,6 +76,12 @@ struct LayerPlan {
     std::vector<Extent> cache_reads;             ///< as reads
     bool cache_paged = false;
     std::uint64_t prompt_write_bytes = 0;  ///< all groups at the end of the prompt, once
+    /// Where they lie, prompt_write_bytes in sum: by prompt_ready, then ascending, neighbours
+    /// merged.
+    std::vector<Extent> prompt_writes;
+    /// [prompt_writes]: how many of the prompt's tokens must be known before the range can be
+    /// written; in steps of kPromptPieceTokens, but for the last.
+    std::vector<std::int64_t> prompt_ready;
     std::uint64_t region_bytes = 0;
     std::uint64_t live_bytes = 0;  ///< of all groups at the end; the rest of the region is unused
 
@@ -89,6 +95,13 @@ struct LayerPlan {
     std::vector<double> attended_tokens;    ///< mean over query heads, including the step's own
     std::vector<std::int64_t> score_bytes;  ///< projected
     std::vector<std::int64_t> score_flops;
+  };
+
+  /// PromptWork of the layer's streams, projected.
+  struct Prompt {
+    std::int64_t flops = 0;
+    std::int64_t square_flops = 0;
+    std::int64_t bytes = 0;
   };
 
   /// Peaks over the steps for one sequence at this layer, by use.
@@ -122,7 +135,11 @@ struct LayerPlan {
   Compute compute;
   Dram dram;
   Accounting accounting;
+  Prompt prompt;  ///< the index of the prompt
 };
+
+/// Writes of the prompt are told apart by the tokens that they need, in steps of this many.
+inline constexpr std::int64_t kPromptPieceTokens = 64;
 
 /// What stage 2 placed for a model of the given shapes: for each kind of layer, one plan per
 /// decided layer that the kind follows. Layer i of the model follows plan i mod R of the R plans of

@@ -384,6 +384,10 @@ class Loader {
     cell.steps = arguments.integer("steps");
     cell.timed_steps = arguments.integer("timed_steps");
     cell.warm_up_steps = arguments.integer("warm_up_steps");
+    cell.prefill_chunk_tokens = arguments.integer("prefill_chunk_tokens");
+    cell.after_prefill = arguments.flag("after_prefill");
+    cell.conversation_tokens = arguments.integer("conversation_tokens");
+    cell.conversations_per_day = arguments.real("conversations_per_day");
     const std::vector<std::int64_t> batches = load_batches(point);
 
     const auto configs = [&](const Kind& kind) {
@@ -507,8 +511,20 @@ void add_variant(json& object, const std::string& name, json variant) {
 std::string cells_hash(const Experiment& experiment) {
   Sha256 hash;
   for (const Cell& cell : experiment.cells) {
-    json row = {cell.trace, cell.system, cell.model, cell.platform,    cell.device,
-                cell.batch, cell.seed,   cell.steps, cell.timed_steps, cell.warm_up_steps};
+    json row = {cell.trace,
+                cell.system,
+                cell.model,
+                cell.platform,
+                cell.device,
+                cell.batch,
+                cell.seed,
+                cell.steps,
+                cell.timed_steps,
+                cell.warm_up_steps,
+                cell.prefill_chunk_tokens,
+                cell.after_prefill,
+                cell.conversation_tokens,
+                cell.conversations_per_day};
     for (const std::optional<Value>& value : cell.settings) {
       row.push_back(value ? to_json(*value) : json());
     }
@@ -530,6 +546,16 @@ std::span<const Parameter> Experiment::parameters() {
                         "decode steps to simulate in time, drawn evenly; 0 = all after warm-up"),
       integer_parameter("warm_up_steps", "steps", 16, {0, 1e9},
                         "first decode steps that fill the caches and are not timed"),
+      integer_parameter("prefill_chunk_tokens", "tokens", 512, {0, 1e9},
+                        "tokens of the prompt that a layer computes together; 0 = the prefill is "
+                        "not simulated"),
+      flag_parameter("after_prefill", false,
+                     "whether decoding begins on the device as the prefill leaves it: with a full "
+                     "write buffer, a booster in use, heat; false: on one that has done nothing"),
+      integer_parameter("conversation_tokens", "tokens", 256, {0, 1e9},
+                        "tokens decoded per conversation, for wear"),
+      real_parameter("conversations_per_day", "", 50, {0, 1e9},
+                     "conversations a day, for years_of_life"),
   };
   return kParameters;
 }
@@ -570,6 +596,10 @@ std::string Experiment::resolved() const {
   object["steps"] = distinct(cells, &Cell::steps);
   object["timed_steps"] = distinct(cells, &Cell::timed_steps);
   object["warm_up_steps"] = distinct(cells, &Cell::warm_up_steps);
+  object["prefill_chunk_tokens"] = distinct(cells, &Cell::prefill_chunk_tokens);
+  object["after_prefill"] = distinct(cells, &Cell::after_prefill);
+  object["conversation_tokens"] = distinct(cells, &Cell::conversation_tokens);
+  object["conversations_per_day"] = distinct(cells, &Cell::conversations_per_day);
   if (!swept.empty()) {
     object["swept"] = swept;
     object["cells"] = cells.size();

@@ -27,6 +27,10 @@ struct Cell {
   std::int64_t steps = 0;          ///< decode steps to decide; 0 = all steps of the trace
   std::int64_t timed_steps = 0;    ///< decode steps to simulate in time; 0 = all after warm-up
   std::int64_t warm_up_steps = 0;  ///< first decode steps that fill the caches and do not count
+  std::int64_t prefill_chunk_tokens = 0;  ///< TimeOptions'
+  bool after_prefill = false;             ///< TimeOptions'
+  std::int64_t conversation_tokens = 0;   ///< decoded per conversation, for wear
+  double conversations_per_day = 0;
   /// This cell's values of Experiment::swept, in its order; none where the key reaches nothing that
   /// the cell uses.
   std::vector<std::optional<Value>> settings;
@@ -41,7 +45,7 @@ struct Experiment {
   /// folder.
   [[nodiscard]] static Experiment load(const std::string& file, std::span<const std::string> sets,
                                        const ConfigFolder& configs);
-  /// Parameters of the experiment itself: seed, threads, steps, timed_steps, warm_up_steps.
+  /// Parameters of the experiment itself: seed, threads, steps, timed_steps ...
   [[nodiscard]] static std::span<const Parameter> parameters();
 
   std::string name;

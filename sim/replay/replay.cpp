@@ -44,7 +44,9 @@ void check_one_cell(const Experiment& experiment) {
 }
 
 std::vector<ReplayTrace> open_traces(const Experiment& experiment, const ReplayOptions& options) {
-  if (options.schedule != nullptr) check_one_cell(experiment);
+  if (options.schedule != nullptr || options.prefill_schedule != nullptr) {
+    check_one_cell(experiment);
+  }
   std::vector<ReplayTrace> traces;
   for (const std::string& file : experiment.traces) {
     traces.push_back({trace_name(file), TraceReader(file), trace_hash(file, options.store)});
@@ -77,7 +79,7 @@ struct Replay::Work {
         graph(graph_of(given, traces, how)),
         outputs(graph, how.store,
                 {.access_logs = !how.access_log_folder.empty(),
-                 .schedule = how.schedule != nullptr,
+                 .schedule = how.schedule != nullptr || how.prefill_schedule != nullptr,
                  .timeline_steps = how.timeline_steps,
                  .timeline_cells = how.timeline_cells}),
         estimate(given, traces, graph, how.store),
@@ -177,6 +179,7 @@ ReplayResult Replay::run() {
                  .access_log_folder = options.access_log_folder,
                  .record_tokens = options.record_tokens,
                  .schedule = options.schedule,
+                 .prefill_schedule = options.prefill_schedule,
                  .on_timing = say_cells})
       .run();
   work.estimate.store_rates();

@@ -40,6 +40,7 @@ struct ReplayOptions {
   /// Receives what the timed steps do. The experiment must then have one cell, or a UserError is
   /// thrown. The cell is timed even where the store has its timing.
   Schedule* schedule = nullptr;
+  Schedule* prefill_schedule = nullptr;  ///< likewise, what the prefill does, as one step
   /// Timed steps to show for each of the first `timeline_cells` cells; 0 = no timelines. These
   /// cells are timed even where the store has their timing.
   std::int64_t timeline_steps = 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/parameters.hpp"
+#include "devices/endurance.hpp"
 #include "policies/decide/layer_means.hpp"
 #include "sim/time/time_plan.hpp"
 #include "sim/time/timeline.hpp"
@@ -29,6 +30,13 @@ struct LayerQuality {
   QualityMeans means;
 };
 
+/// The shape of the conversations by which wear is counted: the prompt, then so many decoded
+/// tokens.
+struct Conversation {
+  std::int64_t tokens = 0;
+  double per_day = 0;
+};
+
 /// One cell of the experiment: a row of results.csv.
 struct CellResult {
   std::string trace;
@@ -44,6 +52,8 @@ struct CellResult {
   std::int64_t stretched_from_tokens = 0;
   RowSettings settings;
   std::int64_t platform_dram_bytes = 0;
+  Endurance endurance;  ///< of the device
+  Conversation conversation;
   Timing timing;
   QualityMeans quality;
   std::int64_t worst_layer = 0;  ///< the recorded model's number, of worst_layer()

@@ -156,6 +156,8 @@ CellResult ReplayRows::cell(std::size_t number) const {
   row.projection = projection_text(trace.reader.info(), model, row.stretched_from_tokens);
   row.settings = settings_of(experiment_, cell);
   row.platform_dram_bytes = platform.dram_bytes;
+  row.endurance = endurance_of(experiment_.devices[cell.device]);
+  row.conversation = {cell.conversation_tokens, cell.conversations_per_day};
   row.timing = *outputs_.timings[graph_.timing_of(number)].value;
   const std::vector<LayerMeans>& means = outputs_.decisions[graph_.decision_of(number)].means;
   row.quality = system_means(means);

@@ -16,6 +16,8 @@
 #include "base/output_file.hpp"
 #include "base/shell.hpp"
 #include "base/statistics.hpp"
+#include "base/table.hpp"
+#include "sim/replay/phase_columns.hpp"
 #include "sim/replay/stage_keys.hpp"
 
 namespace kvreplay {
@@ -331,7 +333,11 @@ std::string exact_text(const CellValue& value) {
 }
 
 std::span<const Column<CellResult>> result_columns() {
-  static const std::vector<Column<CellResult>> columns = make_result_columns();
+  static const std::vector<Column<CellResult>> columns = [] {
+    std::vector<Column<CellResult>> all = make_result_columns();
+    for (Column<CellResult>& column : phase_columns()) all.push_back(std::move(column));
+    return all;
+  }();
   return columns;
 }
 

@@ -266,6 +266,7 @@ void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
   const Cell& cell = experiment.cells[node.cell];
   TimeOptions options = node.options;
   options.schedule = options_.schedule;
+  options.prefill_schedule = options_.prefill_schedule;
   options.timeline = output.timeline ? &*output.timeline : nullptr;
   output.value =
       time_plan(plan, experiment.models[cell.model], experiment.platforms[cell.platform],

@@ -22,7 +22,8 @@ struct ExecutorOptions {
   std::int64_t memory_bytes = 0;  ///< limit for logs and plans together
   std::string access_log_folder;  ///< as ReplayOptions has it
   bool record_tokens = false;
-  Schedule* schedule = nullptr;  ///< receives what the timed steps of the single timing do
+  Schedule* schedule = nullptr;          ///< receives what the timed steps of the single timing do
+  Schedule* prefill_schedule = nullptr;  ///< receives what its prefill does
   /// Called with the graph's number of each timing as soon as it is known, from any thread.
   std::function<void(std::size_t timing)> on_timing;
 };

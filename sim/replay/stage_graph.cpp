@@ -46,6 +46,8 @@ TimeOptions time_options(const Cell& cell) {
   options.timed_steps = cell.timed_steps;
   options.warm_up_steps = cell.warm_up_steps;
   options.seed = cell.seed;
+  options.prefill_chunk_tokens = cell.prefill_chunk_tokens;
+  options.after_prefill = cell.after_prefill;
   return options;
 }
 

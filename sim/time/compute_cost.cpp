@@ -1,5 +1,7 @@
 #include "sim/time/compute_cost.hpp"
 
+#include <algorithm>
+
 namespace kvreplay {
 namespace {
 
@@ -73,6 +75,50 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
       model.bytes_of(projections + layer.output_weights + layer.ffn_weights + layer.other_weights) +
       expert_bytes + state_bytes + load.score_bytes + load.attended_bytes;
   return compute;
+}
+
+ChunkCompute chunk_compute(const ModelSpec& model, const PlatformSpec& platform,
+                           const PromptChunk& chunk) {
+  const LayerSpec& layer = model.layer(chunk.layer);
+  const std::int64_t tokens = chunk.batch * chunk.tokens;
+  ChunkCompute compute;
+  compute.ns = platform.layer_overhead_ns;
+  for (const std::int64_t weights :
+       {layer.query_weights + layer.key_value_weights, layer.output_weights, layer.ffn_weights,
+        layer.other_weights}) {
+    compute.ns += matrix_ns(model, platform, weights, tokens);
+    compute.dram_bytes += model.bytes_of(weights);
+  }
+  const auto expert_weights = static_cast<double>(layer.expert_weights);
+  const double expert_bytes =
+      ModelSpec::experts_read(layer, tokens) * expert_weights * model.expert_weight_bits / 8.0;
+  compute.ns += platform.kernel_ns(2.0 * static_cast<double>(tokens) *
+                                       static_cast<double>(layer.active_experts) * expert_weights,
+                                   expert_bytes);
+  double attended = 0;
+  double attention_bytes = 0;
+  if (layer.attends) {
+    for (std::int64_t i = 1; i <= chunk.tokens; ++i) {
+      attended += static_cast<double>(visible_tokens(chunk.begin + i, chunk.sliding_window));
+    }
+    const std::int64_t read =
+        std::min(chunk.begin + chunk.tokens,
+                 chunk.tokens + visible_tokens(chunk.begin, chunk.sliding_window));
+    attention_bytes = 2.0 * static_cast<double>(chunk.batch * read * chunk.vectors *
+                                                layer.kv_heads * layer.head_dim);
+  } else {
+    attention_bytes = 2.0 * static_cast<double>(chunk.batch * model.state_bytes);
+  }
+  compute.ns += platform.kernel_ns(4.0 * static_cast<double>(chunk.batch) * attended *
+                                       static_cast<double>(layer.query_heads * layer.head_dim),
+                                   attention_bytes);
+  compute.dram_bytes += expert_bytes + attention_bytes;
+  return compute;
+}
+
+SimTime index_compute(const PlatformSpec& platform, double flops, double bytes) {
+  if (flops == 0 && bytes == 0) return 0;
+  return platform.selection_overhead_ns + platform.kernel_ns(flops, bytes);
 }
 
 SimTime head_compute(const ModelSpec& model, const PlatformSpec& platform, std::int64_t batch) {

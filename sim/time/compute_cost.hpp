@@ -32,6 +32,30 @@ struct LayerCompute {
 [[nodiscard]] LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                                          const LayerLoad& load);
 
+/// Tokens [begin, begin + tokens) of the prompt of each sequence of a batch, in one layer.
+struct PromptChunk {
+  std::int64_t batch = 1;
+  std::int64_t begin = 0;
+  std::int64_t tokens = 1;
+  std::int64_t layer = 0;
+  std::int64_t sliding_window = 0;  ///< 0 = none
+  std::int64_t vectors = 2;         ///< of an entry: a key and a value, or one for both
+};
+
+struct ChunkCompute {
+  SimTime ns = 0;
+  double dram_bytes = 0;
+};
+
+/// A chunk by the roofline: products of all its tokens with the layer's weights, which are read
+/// once, and causal attention over what precedes each token (in half precision, as it was
+/// computed), whose keys and values are read once per chunk.
+[[nodiscard]] ChunkCompute chunk_compute(const ModelSpec& model, const PlatformSpec& platform,
+                                         const PromptChunk& chunk);
+
+/// What the parts of a system compute for the index of a layer's prompt; nothing takes no time.
+[[nodiscard]] SimTime index_compute(const PlatformSpec& platform, double flops, double bytes);
+
 /// The LM head of one step.
 [[nodiscard]] SimTime head_compute(const ModelSpec& model, const PlatformSpec& platform,
                                    std::int64_t batch);

@@ -95,6 +95,15 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   context.grow(layer.dram.entries_bytes);
   factor.grow(layer.dram.index_bytes);
   factor.grow(layer.io.prompt_write_bytes);
+  for (Extent& extent : layer.io.prompt_writes) factor.grow(extent);
+  for (std::int64_t& tokens : layer.io.prompt_ready) {
+    context.grow(tokens);
+    tokens = std::min(tokens, prompt_tokens);
+  }
+  factor.grow(layer.prompt.flops);
+  factor.grow(layer.prompt.square_flops);
+  factor.grow(layer.prompt.square_flops);
+  factor.grow(layer.prompt.bytes);
   factor.grow(layer.io.region_bytes);
   factor.grow(layer.io.live_bytes);
   for (std::int64_t& bytes : layer.compute.score_bytes) factor.grow(bytes);

@@ -9,12 +9,15 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/statistics.hpp"
 #include "devices/commands.hpp"
 #include "devices/schedule/schedule.hpp"
 #include "sim/time/compute_cost.hpp"
 #include "sim/time/context_projection.hpp"
 #include "sim/time/machine/recording_machine.hpp"
 #include "sim/time/machine/virtual_machine.hpp"
+#include "sim/time/prefill.hpp"
+#include "sim/time/target_layers.hpp"
 #include "sim/time/timeline.hpp"
 
 namespace kvreplay {
@@ -25,72 +28,6 @@ constexpr std::uint64_t kRegionAlignment = 1 << 20;
 
 std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kRegionAlignment - 1) / kRegionAlignment * kRegionAlignment;
-}
-
-/// What layer i of the target model does.
-struct TargetLayer {
-  const LayerPlan* plan = nullptr;  ///< that it follows; none where it does not attend
-  bool full_attention = false;  ///< in memory: the plan says the size of entries, and the window
-  std::int64_t sliding_window = 0;    ///< of full attention
-  bool uses_earlier_entries = false;  ///< those of a layer before it, which has fetched them
-  bool is_used_later = false;         ///< by such a layer
-  // Device offsets by sequence; empty without groups of its own, and without an index on flash.
-  std::vector<std::uint64_t> region{};
-  std::vector<std::uint64_t> index_region{};
-};
-
-std::vector<const LayerPlan*> plans_of_kind(const IoPlan& plan, std::int64_t kind) {
-  std::vector<const LayerPlan*> plans;
-  for (const LayerPlan& layer : plan.layers) {
-    if (layer.kind == kind) plans.push_back(&layer);
-  }
-  return plans;
-}
-
-std::vector<const LayerPlan*> plans_to_follow(const IoPlan& plan, std::int64_t kind) {
-  std::vector<const LayerPlan*> plans = plans_of_kind(plan, kind);
-  std::erase_if(plans, [](const LayerPlan* layer) { return layer->full_attention; });
-  return plans;
-}
-
-/// Of a layer's plan at rest, with the window's share of the tokens.
-std::int64_t full_attention_bytes(const IoPlan& plan, const TargetLayer& layer) {
-  const std::int64_t tokens = plan.prompt_tokens + plan.steps;
-  return layer.plan->dram.entries_bytes * visible_tokens(tokens, layer.sliding_window) / tokens;
-}
-
-TargetLayer target_layer(const IoPlan& plan, const ModelSpec& model, std::int64_t number) {
-  const LayerSpec& layer = model.layer(number);
-  if (!layer.attends) return {};
-  // A layer that uses an earlier one's entries does what that one does.
-  const std::int64_t source = layer.source;
-  const bool shares = source != number;
-  const auto pick = [&](const std::vector<const LayerPlan*>& plans) {
-    return plans[static_cast<std::size_t>(source % std::ssize(plans))];
-  };
-  if (source >= plan.full_attention_layers) {
-    return {.plan = pick(plans_to_follow(plan, layer.kind)), .uses_earlier_entries = shares};
-  }
-  const std::vector<const LayerPlan*> plans = plans_of_kind(plan, layer.kind);
-  return {.plan = plans.front(),
-          .full_attention = true,
-          .sliding_window = pick(plans)->sliding_window,
-          .uses_earlier_entries = shares};
-}
-
-bool has_groups(const TargetLayer& layer) {
-  return layer.plan != nullptr && !layer.full_attention && !layer.uses_earlier_entries;
-}
-
-/// What every layer of the target model does, without regions.
-std::vector<TargetLayer> target_layers(const IoPlan& plan, const ModelSpec& model) {
-  std::vector<TargetLayer> layers;
-  for (std::int64_t i = 0; i < model.layers; ++i) layers.push_back(target_layer(plan, model, i));
-  for (std::int64_t i = 0; i < model.layers; ++i) {
-    const std::int64_t source = model.layer(i).source;
-    if (source != i) layers[static_cast<std::size_t>(source)].is_used_later = true;
-  }
-  return layers;
 }
 
 DramUse dram_use(const std::vector<TargetLayer>& layers, const IoPlan& plan, const ModelSpec& model,
@@ -160,6 +97,7 @@ class StepTimer {
         model_(cell.model),
         platform_(cell.platform),
         options_(cell.options),
+        spec_(cell.device),
         device_(cell.device.make(simulation_)),
         pipeline_(cell.pipeline.make({})),
         work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers))},
@@ -175,7 +113,22 @@ class StepTimer {
     timing_.stored_bits = stored_bits();
   }
 
+  [[nodiscard]] PrefillCell prefill_cell() const {
+    return {.plan = plan_,
+            .model = model_,
+            .platform = platform_,
+            .layers = layers_,
+            .batch = options_.batch,
+            .chunk_tokens = options_.prefill_chunk_tokens,
+            .index_on_flash = pipeline_->index_on_flash(),
+            .timeline = options_.timeline,
+            .schedule = options_.prefill_schedule};
+  }
+
   Timing run() && {
+    if (options_.prefill_chunk_tokens > 0) {
+      timing_.prefill = time_prefill(prefill_cell(), spec_);
+    }
     const std::int64_t usable = plan_.steps - options_.warm_up_steps;
     const std::vector<std::int64_t> steps = draw_steps(usable, options_.timed_steps, options_.seed);
     const Process process = decode(steps);
@@ -185,11 +138,19 @@ class StepTimer {
       throw std::logic_error("the pipeline waits for something that never happens");
 
     const DeviceCounters counters = device_->counters();
-    timing_.flash_read_bytes = static_cast<std::int64_t>(counters.flash_read_bytes);
-    timing_.flash_write_bytes = static_cast<std::int64_t>(counters.flash_write_bytes);
-    timing_.erases = static_cast<std::int64_t>(counters.erases);
+    const DeviceCounters& before = before_steps_;
+    timing_.flash_read_bytes =
+        static_cast<std::int64_t>(counters.flash_read_bytes - before.flash_read_bytes);
+    timing_.flash_write_bytes =
+        static_cast<std::int64_t>(counters.flash_write_bytes - before.flash_write_bytes);
+    timing_.erases = static_cast<std::int64_t>(counters.erases - before.erases);
+    // Data of the prefill that was folded meanwhile counts as its own.
+    timing_.unfolded_bytes = static_cast<std::int64_t>(counters.unfolded_bytes) -
+                             static_cast<std::int64_t>(before.unfolded_bytes);
     timing_.wrapped_write_bytes = static_cast<std::int64_t>(counters.wrapped_write_bytes);
     timing_.energy = energy();
+    timing_.reads = latency_of(machine_.command_ns(false));
+    timing_.writes = latency_of(machine_.command_ns(true));
     timing_.attended_tokens /=
         static_cast<double>(std::ssize(steps) * options_.batch * model_.attention_layers());
     if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
@@ -246,19 +207,9 @@ class StepTimer {
       waiting_ns += step.exposed_io_ns;
       dram_bytes += static_cast<double>(step.read_bytes + step.write_bytes);
     }
-    const SimTime on_ns = compute_ns + waiting_ns;
-    Energy energy;
-    // 1 W for 1 ns = 1 nJ, 1 pJ = 1e-3 nJ.
-    if (platform_.compute_power_w > 0 && platform_.waiting_power_w > 0) {
-      energy.compute_nj = platform_.compute_power_w * static_cast<double>(compute_ns) +
-                          platform_.waiting_power_w * static_cast<double>(waiting_ns);
-    }
-    if (platform_.dram_pj_bit > 0 && platform_.dram_idle_w > 0) {
-      energy.dram_nj = platform_.dram_pj_bit * 8 * dram_bytes * 1e-3 +
-                       platform_.dram_idle_w * static_cast<double>(on_ns);
-    }
-    energy.flash_nj = device_->energy_nj(on_ns);
-    return energy;
+    return energy_of(
+        platform_, compute_ns, waiting_ns, dram_bytes,
+        device_->energy_nj(prefill_on_ns_ + compute_ns + waiting_ns) - prefill_flash_nj_);
   }
 
   /// The plan's step that sequence j follows when sequence 0 follows `step` (after the warm-up).
@@ -345,7 +296,23 @@ class StepTimer {
     }
   }
 
+  static CommandLatency latency_of(std::vector<SimTime> ns) {
+    std::sort(ns.begin(), ns.end());
+    return {std::ssize(ns), percentile(ns, 0.5), percentile(ns, 0.99), percentile(ns, 0.999)};
+  }
+
   Process decode(const std::vector<std::int64_t>& steps) {
+    if (options_.after_prefill && options_.prefill_chunk_tokens > 0) {
+      PrefillCell cell = prefill_cell();
+      cell.timeline = nullptr;  // time_prefill() has shown and recorded it
+      cell.schedule = nullptr;
+      Prefill again;
+      const Process prefill = run_prefill(cell, simulation_, *device_, again);
+      co_await prefill;
+      prefill_on_ns_ = again.ttft_ns;
+      prefill_flash_nj_ = device_->energy_nj(again.ttft_ns);
+      before_steps_ = device_->counters();
+    }
     for (const std::int64_t step : steps) {
       prepare(step);
       const SimTime begin = simulation_.now();
@@ -392,6 +359,7 @@ class StepTimer {
   const ModelSpec& model_;
   const PlatformSpec& platform_;
   const TimeOptions& options_;
+  const DeviceSpec& spec_;
   Simulation simulation_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Pipeline> pipeline_;
@@ -408,6 +376,10 @@ class StepTimer {
   std::vector<LayerCache> cache_;  ///< of the step being prepared, by layer
   std::int64_t commands_expected_ = 0;
   double kernel_bytes_ = 0;  ///< of DRAM, over the timed steps
+  // Of the prefill that they follow on the same device, if they do.
+  DeviceCounters before_steps_{};
+  SimTime prefill_on_ns_ = 0;
+  double prefill_flash_nj_ = 0;
   Timing timing_;
 };
 

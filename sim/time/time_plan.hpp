@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "devices/device_config.hpp"
@@ -9,6 +8,7 @@
 #include "sim/time/model_spec.hpp"
 #include "sim/time/pipeline/pipeline.hpp"
 #include "sim/time/platform.hpp"
+#include "sim/time/prefill.hpp"
 
 namespace kvreplay {
 
@@ -21,7 +21,13 @@ struct TimeOptions {
   std::int64_t warm_up_steps = 0;  ///< first steps of the plan to leave out
   std::uint64_t seed = 1;          ///< draws the timed steps
   Schedule* schedule = nullptr;    ///< receives what the timed steps do, step by step
-  Timeline* timeline = nullptr;    ///< sees what the first timed steps do
+  Timeline* timeline = nullptr;    ///< sees what the first timed steps do, and the prefill
+  /// Tokens of each sequence that the prefill computes together; 0 = the prefill is not simulated.
+  std::int64_t prefill_chunk_tokens = 0;
+  /// The timed steps follow the prefill on its device: with a full write buffer, a booster in use,
+  /// heat. False: they begin on a device that has done nothing.
+  bool after_prefill = false;
+  Schedule* prefill_schedule = nullptr;  ///< receives what the prefill does, as one step
 };
 
 /// One decoded token for every sequence of the batch.
@@ -52,13 +58,13 @@ struct DramUse {
   }
 };
 
-/// Over the timed steps, for the whole batch; NaN where the platform or device has no figures.
-struct Energy {
-  double compute_nj = std::numeric_limits<double>::quiet_NaN();
-  double dram_nj = std::numeric_limits<double>::quiet_NaN();
-  double flash_nj = std::numeric_limits<double>::quiet_NaN();
-
-  [[nodiscard]] double total_nj() const { return compute_nj + dram_nj + flash_nj; }
+/// How long single commands took, from when the host had them to their completion. Nearest ranks;
+/// 0 without any.
+struct CommandLatency {
+  std::int64_t commands = 0;
+  SimTime p50_ns = 0;
+  SimTime p99_ns = 0;
+  SimTime p999_ns = 0;
 };
 
 /// What stage 3 measured.
@@ -85,7 +91,11 @@ struct Timing {
   /// Bits per element of a key or value, mean of the entries of all tokens in layers that select.
   double stored_bits = 0;
   DramUse dram;
-  Energy energy;
+  Energy energy;                    ///< of the timed steps
+  std::int64_t unfolded_bytes = 0;  ///< DeviceCounters::unfolded_bytes, of flash_write_bytes
+  CommandLatency reads;             ///< of the timed steps
+  CommandLatency writes;
+  Prefill prefill;
 
   /// Counts one step of one sequence of a layer that follows `plan`.
   void add(const LayerPlan& plan, std::size_t step);

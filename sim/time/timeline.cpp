@@ -15,6 +15,8 @@ using nlohmann::ordered_json;
 constexpr std::int64_t kComputeThread = 1;
 constexpr std::int64_t kReadThreads = 100;
 constexpr std::int64_t kWriteThreads = 200;
+/// In addition, for those of the prefill.
+constexpr std::int64_t kPrefillThreads = 1000;
 
 const char* name_of(TransferKind kind) {
   switch (kind) {
@@ -138,6 +140,28 @@ void Timeline::on_commands(std::size_t under_way, SimTime now) {
       {Lane::kDepth, 0, now, 0, "commands", {{"under way", static_cast<double>(under_way)}}});
 }
 
+void Timeline::add_prefill_compute(std::string name, SimTime begin, SimTime duration) {
+  if (prefill_events_.size() >= kMaxPrefillEvents) return;
+  prefill_events_.push_back({Lane::kCompute, 0, begin, duration, std::move(name), {}});
+}
+
+/// Called as writes end, so a row is free where nothing of it ended after the write's begin.
+void Timeline::add_prefill_write(std::string name, SimTime begin, SimTime duration,
+                                 std::int64_t bytes, std::int64_t commands) {
+  if (prefill_events_.size() >= kMaxPrefillEvents) return;
+  std::size_t row = 0;
+  while (row < prefill_row_ends_.size() && prefill_row_ends_[row] > begin) ++row;
+  if (row == prefill_row_ends_.size()) prefill_row_ends_.push_back(0);
+  prefill_row_ends_[row] = begin + duration;
+  prefill_events_.push_back(
+      {Lane::kWrites,
+       row,
+       begin,
+       duration,
+       std::move(name),
+       {{"bytes", static_cast<double>(bytes)}, {"commands", static_cast<double>(commands)}}});
+}
+
 std::string trace_event_json(std::span<const CellTimeline> cells) {
   ordered_json events = ordered_json::array();
   for (std::size_t cell = 0; cell < cells.size(); ++cell) {
@@ -152,35 +176,39 @@ std::string trace_event_json(std::span<const CellTimeline> cells) {
     };
     describe("process_name", 0, cells[cell].name);
     std::set<std::int64_t> threads;
-    const auto thread_of = [&](const Timeline::Event& event) {
+    const auto thread_of = [&](const Timeline::Event& event, bool prefill) {
       const auto row = static_cast<std::int64_t>(event.row);
       const bool reads = event.lane == Timeline::Lane::kReads;
       const bool writes = event.lane == Timeline::Lane::kWrites;
-      const std::int64_t thread = reads    ? kReadThreads + row
-                                  : writes ? kWriteThreads + row
-                                           : kComputeThread;
+      std::int64_t thread = reads    ? kReadThreads + row
+                            : writes ? kWriteThreads + row
+                                     : kComputeThread;
+      if (prefill) thread += kPrefillThreads;
       if (threads.insert(thread).second) {
         describe("thread_name", thread,
-                 (reads    ? "reads"
-                  : writes ? "writes"
-                           : "compute") +
+                 (prefill ? std::string("prefill ") : std::string()) +
+                     (reads    ? "reads"
+                      : writes ? "writes"
+                               : "compute") +
                      (row > 0 ? " " + std::to_string(row + 1) : ""));
       }
       return thread;
     };
-    for (const Timeline::Event& event : cells[cell].timeline.events()) {
+    const auto add = [&](const Timeline::Event& event, bool prefill) {
       const bool counter =
           event.lane == Timeline::Lane::kDepth || event.lane == Timeline::Lane::kCache;
       ordered_json made{{"ph", counter ? "C" : "X"},
                         {"pid", process},
-                        {"tid", counter ? 0 : thread_of(event)},
+                        {"tid", counter ? 0 : thread_of(event, prefill)},
                         {"ts", microseconds(event.begin)}};
       if (!counter) made["dur"] = microseconds(event.duration);
       made["name"] = event.name;
       made["args"] = ordered_json::object();
       for (const auto& [name, value] : event.values) made["args"][name] = value;
       events.push_back(std::move(made));
-    }
+    };
+    for (const Timeline::Event& event : cells[cell].timeline.events()) add(event, false);
+    for (const Timeline::Event& event : cells[cell].timeline.prefill_events()) add(event, true);
   }
   // One event per line, so that the file can be searched and cut.
   std::string text = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [";

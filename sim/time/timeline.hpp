@@ -48,7 +48,15 @@ class Timeline final : public MachineObserver {
   };
   [[nodiscard]] std::span<const Event> events() const { return events_; }
 
+  // The prefill, whose clock begins at 0 too. Its first kMaxPrefillEvents events are kept.
+  void add_prefill_compute(std::string name, SimTime begin, SimTime duration);
+  void add_prefill_write(std::string name, SimTime begin, SimTime duration, std::int64_t bytes,
+                         std::int64_t commands);
+  [[nodiscard]] std::span<const Event> prefill_events() const { return prefill_events_; }
+
  private:
+  static constexpr std::size_t kMaxPrefillEvents = 20000;
+
   struct Running {
     std::size_t row = 0;
     SimTime begin = 0;
@@ -66,6 +74,8 @@ class Timeline final : public MachineObserver {
   std::array<std::vector<bool>, 2> rows_taken_;  ///< of reads, of writes
   std::size_t sampled_commands_ = 0;
   std::vector<Event> events_;
+  std::vector<Event> prefill_events_;
+  std::vector<SimTime> prefill_row_ends_;  ///< of rows of writes
 };
 
 struct CellTimeline {

@@ -61,7 +61,8 @@ DeviceWorkload from_experiment(const WorkloadRequest& request, const std::string
   DeviceWorkload workload;
   ReplayOptions replay_options;
   replay_options.show_progress = request.show_progress;
-  replay_options.schedule = &workload.schedule;
+  (request.prefill ? replay_options.prefill_schedule : replay_options.schedule) =
+      &workload.schedule;
   const ReplayResult result = replay(experiment, replay_options);
   workload.model = experiment.devices.front();
   workload.trace = experiment.traces.front();
@@ -99,6 +100,9 @@ DeviceWorkload load_device_workload(const WorkloadRequest& request) {
     return from_experiment(request, device);
   }
 
+  if (request.prefill) {
+    throw UserError({"--prefill", ""}, "found with " + request.source, "an experiment");
+  }
   DeviceWorkload workload;
   workload.model = load_device(device, request.sets, request.configs);
   if (log) {

@@ -19,6 +19,7 @@ struct WorkloadRequest {
   std::vector<std::string>
       sets{};              ///< KEY=VALUE; for a schedule or a log, only device.PARAMETER=VALUE
   std::int64_t steps = 0;  ///< upper limit; 0 = all
+  bool prefill = false;    ///< of an experiment: the prompt, as one step, and not the decode steps
   ConfigFolder configs = ConfigFolder::standard();
   bool show_progress = false;  ///< while an experiment is replayed
 };

@@ -22,7 +22,7 @@ from program import PROGRAM, SOURCE, ProgramTest, tree
 ALL = os.environ.get("FAULTS") == "all"
 ONLY = os.environ.get("FAULT_COMMANDS", "").split(",") if os.environ.get("FAULT_COMMANDS") else None
 MOST = 10**9 if ALL else 2
-MOST_ALLOCATIONS = 400 if ALL else 3
+MOST_ALLOCATIONS = 400 if ALL else 2
 KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "malloc")
 PATIENCE = 120  # seconds; only a hang takes as long
 # Of a killed or damaged write nothing is lost but time: these may fail without a word.

@@ -55,6 +55,9 @@ struct WorkloadOptions {
     command.add_option("--steps", request.steps, "Time at most N steps, drawn evenly from all")
         ->check(in_range(1, 1 << 30))
         ->type_name("N");
+    command.add_flag("--prefill", request.prefill,
+                     "Of an experiment: the writes of the prompt, behind its computation, in place "
+                     "of the decode steps");
     add_configs_option(command, request.configs);
   }
 };

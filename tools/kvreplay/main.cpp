@@ -106,6 +106,7 @@ int run_command(int argc, char** argv) {
   add_merge(program);
   add_table(program);
   add_tune(program);
+  add_recommend(program);
   add_cache(program);
   add_list(program);
   add_explain(program);

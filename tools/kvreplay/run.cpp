@@ -25,6 +25,7 @@
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/folder_store.hpp"
 #include "sim/replay/marks.hpp"
+#include "sim/replay/phase_columns.hpp"
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
 #include "sim/replay/seed_means.hpp"
@@ -72,10 +73,12 @@ void warn_of_settings(const Experiment& experiment) {
 }
 
 void warn_of_marks(const ReplayResult& result, const RunOptions& options) {
-  for (const std::string& line : mark_lines(result.cells)) {
-    // A printed table says it above its numbers.
-    if (options.view.format == "table" && line.starts_with("exceeds_dram")) continue;
-    std::cerr << "kvreplay: warning: " << line << '\n';
+  for (const auto& lines : {mark_lines(result.cells), wear_lines(result.cells)}) {
+    for (const std::string& line : lines) {
+      // A printed table says it above its numbers.
+      if (options.view.format == "table" && line.starts_with("exceeds_dram")) continue;
+      std::cerr << "kvreplay: warning: " << line << '\n';
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/random.hpp"
 #include "base/statistics.hpp"
@@ -43,6 +44,9 @@ class Adaptive final : public Grouping {
         prompt_clusters(settings_.clusters, end - begin, settings_.tokens_per_cluster);
     const Clusters found =
         cluster_tokens(entries, token_range(begin, end), k_means_options(count, seed_));
+    work_ = found.work;
+    // A given number of clusters does not grow with the prompt.
+    if (settings_.clusters > 0) work_.flops += std::exchange(work_.square_flops, 0);
     std::vector<double> variances;
     for (const std::vector<Token>& members : found.members) {
       create(entries, members, groups, events);
@@ -52,6 +56,8 @@ class Adaptive final : public Grouping {
     tau_ = variances.empty() ? std::numeric_limits<double>::infinity()
                              : percentile(variances, settings_.tau_quantile);
   }
+
+  [[nodiscard]] PromptWork prompt_work() const override { return work_; }
 
   void add_token(const Entries& entries, Token token, std::span<const GroupId> selected,
                  const Groups& groups, EventSink& events) override {
@@ -195,6 +201,7 @@ class Adaptive final : public Grouping {
   AdaptiveSettings settings_;
   std::uint64_t seed_;
   std::int64_t dim_;
+  PromptWork work_;
   double tau_ = 0;
   std::vector<Cluster> clusters_;  // one per live group
   std::vector<float> centroids_;   // [clusters, dim]

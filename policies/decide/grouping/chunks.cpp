@@ -42,7 +42,12 @@ class Chunks final : public Grouping {
     }
     const std::vector<Token> local = token_range(first_of(candidates), end);
     if (!local.empty()) events.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, local});
+    // A mean, and for each key a norm and a product with the mean.
+    const std::int64_t elements =
+        candidates * chunk_tokens_ * entries.keys.heads * entries.keys.dim;
+    work_ = {.flops = 5 * elements, .bytes = 2 * elements, .whole_prompt = true};
   }
+  [[nodiscard]] PromptWork prompt_work() const override { return work_; }
 
   void add_token(const Entries&, Token token, std::span<const GroupId>, const Groups&,
                  EventSink& events) override {
@@ -73,6 +78,7 @@ class Chunks final : public Grouping {
   std::int64_t chunk_tokens_;
   std::int64_t outlier_chunks_;
   std::int64_t local_chunks_;
+  PromptWork work_;
 };
 
 const Registered<Grouping> kChunks({

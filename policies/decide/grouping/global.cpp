@@ -23,8 +23,9 @@ class Global final : public Grouping {
 
   void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
                   EventSink& events) override {
-    cluster(entries, token_range(begin, end), groups, events);
+    work_ = cluster(entries, token_range(begin, end), groups, events);
   }
+  [[nodiscard]] PromptWork prompt_work() const override { return work_; }
 
   void add_token(const Entries& entries, Token token, std::span<const GroupId>,
                  const Groups& groups, EventSink& events) override {
@@ -44,8 +45,8 @@ class Global final : public Grouping {
   }
 
  private:
-  void cluster(const Entries& entries, std::span<const Token> tokens, const Groups& groups,
-               EventSink& events) {
+  PromptWork cluster(const Entries& entries, std::span<const Token> tokens, const Groups& groups,
+                     EventSink& events) {
     const std::int64_t count = prompt_clusters(0, std::ssize(tokens), settings_.tokens_per_cluster);
     Clusters found =
         cluster_tokens(entries, tokens,
@@ -59,10 +60,12 @@ class Global final : public Grouping {
       events.on_event({EventKind::kCreated, groups.count(), kNoGroup, members});
     }
     centroids_ = std::move(found.centroids);
+    return found.work;
   }
 
   GlobalSettings settings_;
   std::uint64_t seed_;
+  PromptWork work_;
   std::int64_t taken_ = 0;        // decode steps
   GroupId first_ = 0;             // first group of the latest clustering
   std::vector<float> centroids_;  // of those groups

@@ -7,6 +7,7 @@
 
 #include "base/registry.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 
 namespace kvreplay {
 
@@ -27,6 +28,8 @@ class Grouping {
   /// Tokens [begin, end) of the prompt. Emits the events that place every one of them.
   virtual void add_prompt(const Entries& entries, Token begin, Token end, const Groups& groups,
                           EventSink& events) = 0;
+  /// What add_prompt() did, at the stream's own shape.
+  [[nodiscard]] virtual PromptWork prompt_work() const { return {}; }
 
   /// Takes one more token, at the beginning of the decode step's update. `selected` are the groups
   /// that the step read, which are therefore in memory: ascending and without repetition. Emits the

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/random.hpp"
 #include "policies/decide/grouping/grouping.hpp"
@@ -30,8 +31,11 @@ class KMeans final : public Grouping {
     if (begin == end) return;
     const std::int64_t count =
         prompt_clusters(settings_.clusters, end - begin, settings_.tokens_per_cluster);
-    cluster(entries, begin, end, count, groups, events);
+    work_ = cluster(entries, begin, end, count, groups, events);
+    // A given number of clusters does not grow with the prompt.
+    if (settings_.clusters > 0) work_.flops += std::exchange(work_.square_flops, 0);
   }
+  [[nodiscard]] PromptWork prompt_work() const override { return work_; }
 
   void add_token(const Entries& entries, Token token, std::span<const GroupId>,
                  const Groups& groups, EventSink& events) override {
@@ -54,8 +58,8 @@ class KMeans final : public Grouping {
     cluster(entries, first_waiting_, token + 1, settings_.window_clusters, groups, events);
   }
 
-  void cluster(const Entries& entries, Token begin, Token end, std::int64_t count,
-               const Groups& groups, EventSink& events) {
+  PromptWork cluster(const Entries& entries, Token begin, Token end, std::int64_t count,
+                     const Groups& groups, EventSink& events) {
     Clusters clusters =
         cluster_tokens(entries, token_range(begin, end),
                        {.metric = settings_.metric,
@@ -71,12 +75,14 @@ class KMeans final : public Grouping {
       if (settings_.update == Update::kLocal) events.on_event({EventKind::kSealed, group});
     }
     if (settings_.update == Update::kStatic) centroids_ = std::move(clusters.centroids);
+    return clusters.work;
   }
 
   KMeansSettings settings_;
   std::uint64_t seed_;
   std::vector<float> centroids_;  // of all groups, for the static update
   Token first_waiting_ = 0;
+  PromptWork work_;
   std::int64_t waiting_ = 0;  // tokens [first_waiting_, first_waiting_ + waiting_)
 };
 

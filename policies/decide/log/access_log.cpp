@@ -57,6 +57,15 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("score_flops", log.score_flops);
 }
 
+/// The attributes of a stream that say what its prompt took; each may be absent.
+template <typename Work, typename Visit>
+void for_prompt_work(Work& work, Visit&& visit) {
+  visit("prompt_flops", work.flops);
+  visit("prompt_square_flops", work.square_flops);
+  visit("prompt_read_bytes", work.bytes);
+  visit("groups_need_prompt", work.whole_prompt);
+}
+
 template <typename Log, typename Visit>
 void for_quality_data(Log& quality, Visit&& visit) {
   visit("recall", quality.recall);
@@ -214,6 +223,9 @@ void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
     if (stream.coarse_channels > 0) {
       file.write_integer_attribute(folder, "coarse_channels", stream.coarse_channels);
     }
+    for_prompt_work(stream.prompt_work, [&](const char* name, const auto& value) {
+      if (value != 0) file.write_integer_attribute(folder, name, std::int64_t{value});
+    });
     for_stream_data(stream, [&](const char* name, const auto& values) {
       write(file, folder + "/" + name, values);
     });
@@ -255,6 +267,15 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     if (file.has_attribute(folder, "coarse_channels")) {
       stream.coarse_channels = file.integer_attribute(folder, "coarse_channels");
     }
+    for_prompt_work(stream.prompt_work, [&]<typename Number>(const char* name, Number& value) {
+      if (!file.has_attribute(folder, name)) return;
+      const std::int64_t found = file.integer_attribute(folder, name);
+      if (found < 0) {
+        throw UserError(file.place(folder),
+                        std::string("found ") + name + " " + std::to_string(found), "from 0");
+      }
+      value = static_cast<Number>(found);
+    });
     // The sizes of other arrays follow from these.
     if (stream.query_heads < 1 || stream.query_heads > log.query_heads || stream.rows < 0 ||
         stream.rows > stream.query_heads) {

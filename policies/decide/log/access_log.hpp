@@ -9,6 +9,7 @@
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
 #include "policies/decide/log/number_sets.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 
 namespace kvreplay {
 
@@ -59,6 +60,7 @@ struct StreamLog {
   /// Channels of keys and of values that the format's steps are too coarse for: over the prompt,
   /// what is stored is no closer than the channel's mean.
   std::int64_t coarse_channels = 0;
+  PromptWork prompt_work;  ///< of all parts
 
   [[nodiscard]] std::int64_t steps() const { return requested.size(); }
   void add(const GroupEvent& event);

@@ -95,6 +95,19 @@ class LowRankKeys final : public Precision {
         2 * (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
     return std::llround(static_cast<double>(per_column * rank_) * cost_per_column_);
   }
+  /// This stream's share of the layer's factorisation: the products of the keys with each other,
+  /// their eigenvectors (9 w^3: Golub and Van Loan, section 8.3), and the factors.
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    const auto width = static_cast<double>(shape_.model_heads.width());
+    const double own = static_cast<double>(shape_.kv_heads * shape_.head_dim);
+    const double rank = static_cast<double>(rank_) * cost_per_column_;
+    const auto length = static_cast<double>(tokens);
+    return {.flops = std::llround(own * (length * width + 9 * width * width)) +
+                     std::llround(2 * length * width * rank * static_cast<double>(shape_.kv_heads) /
+                                  static_cast<double>(layer_heads_)),
+            .bytes = 2 * 2 * tokens * shape_.kv_heads * shape_.head_dim,
+            .whole_prompt = true};
+  }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }
 
   [[nodiscard]] bool rounds_channels() const override { return false; }

@@ -13,6 +13,7 @@
 #include "base/registry.hpp"
 #include "policies/decide/log/entry_format.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 #include "traces/rope.hpp"
 
 namespace kvreplay {
@@ -50,6 +51,9 @@ class Precision {
   /// add_tokens() does.
   virtual void after_prompt(const Entries& /*layer*/, const Groups& /*groups*/,
                             EventSink& /*events*/) {}
+  /// What storing a prompt of so many tokens took beyond the conversion of its entries, at the
+  /// stream's own shape.
+  [[nodiscard]] virtual PromptWork prompt_work(std::int64_t /*tokens*/) const { return {}; }
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
   /// How many elements the format's range does not suit: saturated, or stored with far coarser

@@ -21,10 +21,19 @@ class AtPrefill final : public Retention {
   AtPrefill(const AtPrefillOptions& options, const Context& context)
       : options_(options),
         prompt_tokens_(context.prompt_tokens),
+        shape_(context.shape),
         sums_(static_cast<std::size_t>(
             std::max<std::int64_t>(context.prompt_tokens - options.window, 0))) {}
 
   [[nodiscard]] bool needs_attention() const override { return true; }
+  /// The weights of the window's queries, once more: a prefill that does not keep them computes
+  /// them for this.
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    const std::int64_t keys = tokens * shape_.head_dim;
+    return {.flops = 2 * options_.window * shape_.query_heads() * keys,
+            .bytes = 2 * shape_.kv_heads * keys,
+            .whole_prompt = true};
+  }
 
   void notify_attention(std::int64_t, Token position, std::span<const Token> tokens,
                         std::span<const float> weights) override {
@@ -47,6 +56,7 @@ class AtPrefill final : public Retention {
  private:
   AtPrefillOptions options_;
   std::int64_t prompt_tokens_;
+  StreamShape shape_;
   std::vector<float> sums_;  // of attention, by token before the window
 };
 

@@ -19,6 +19,11 @@ class HeavyHitters final : public Retention {
         query_heads_(static_cast<double>(context.shape.query_heads())) {}
 
   [[nodiscard]] bool needs_attention() const override { return true; }
+  /// One addition per query of the prompt and token that it attends to.
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    return {.square_flops = static_cast<std::int64_t>(query_heads_) * tokens * tokens / 2,
+            .whole_prompt = true};
+  }
   [[nodiscard]] bool keeps_share() const override { return true; }
 
   void notify_attention(std::int64_t, Token position, std::span<const Token> tokens,

@@ -7,6 +7,7 @@
 
 #include "base/registry.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 
 namespace kvreplay {
 
@@ -32,6 +33,8 @@ class Retention {
   /// Called once the prompt's tokens are placed, and after each step's token is. Emits kEvicted.
   virtual void after_prompt(const Groups& /*groups*/, EventSink& /*events*/) {}
   virtual void after_step(Token /*token*/, const Groups& /*groups*/, EventSink& /*events*/) {}
+  /// What the choice among a prompt of so many tokens took, at the stream's own shape.
+  [[nodiscard]] virtual PromptWork prompt_work(std::int64_t /*tokens*/) const { return {}; }
   /// Whether the part needs notify_attention; the prompt's window costs a pass over its keys.
   [[nodiscard]] virtual bool needs_attention() const { return false; }
 

@@ -56,6 +56,9 @@ class Centroid final : public Scoring {
   }
 
   [[nodiscard]] ScoreCost cost() const override { return cost_; }
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    return {.flops = tokens * width(), .bytes = 2 * tokens * width()};
+  }
 
  private:
   [[nodiscard]] std::int64_t width() const { return shape_.kv_heads * shape_.head_dim; }

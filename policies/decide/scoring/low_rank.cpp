@@ -63,6 +63,12 @@ class LowRank final : public Scoring {
   }
 
   [[nodiscard]] ScoreCost cost() const override { return cost_; }
+  /// The product of the keys with the adapter, of the model's width.
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    const auto width = static_cast<double>(shape_.model_heads.width());
+    return {.flops = std::llround(2 * static_cast<double>(tokens) * width * counted_),
+            .bytes = 2 * tokens * std::ssize(flat_)};
+  }
 
  private:
   void compress(Token token, const Entries& entries) {

@@ -63,6 +63,10 @@ class MinMax final : public Scoring {
   }
 
   [[nodiscard]] ScoreCost cost() const override { return cost_; }
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    const std::int64_t elements = tokens * shape_.kv_heads * shape_.head_dim;
+    return {.flops = 2 * elements, .bytes = 2 * elements};
+  }
 
  private:
   void clear(GroupId group) {

@@ -50,6 +50,22 @@ class Partial final : public ProjectedKeys {
       }
       set_basis(kv, std::move(basis));
     }
+    skewed_rows_ = shape().query_heads() * window.queries.tokens;
+    if (settings_.columns_of_keys_too) skewed_rows_ += shape().kv_heads * entries.keys.tokens;
+  }
+  /// In addition: the skew of the rows whose columns are compared, and where the prompt gives the
+  /// skew, the products of the queries with each other and their eigenvectors (9 d^3: Golub and Van
+  /// Loan, section 8.3).
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override {
+    PromptWork work = ProjectedKeys::prompt_work(tokens);
+    const std::int64_t dim = shape().model_heads.head_dim;
+    // At the recorded width, of which there is one more factor in the model's cost.
+    const std::int64_t per_row = 2 * shape().head_dim * dim;
+    work.flops += skewed_rows_ * per_row;
+    if (!settings_.skew) {
+      work.flops += skewed_rows_ * per_row + 9 * shape().kv_heads * shape().head_dim * dim * dim;
+    }
+    return work;
   }
 
  private:
@@ -89,6 +105,7 @@ class Partial final : public ProjectedKeys {
   }
 
   PartialSettings settings_;
+  std::int64_t skewed_rows_ = 0;
 };
 
 const Registered<Scoring> kPartial({

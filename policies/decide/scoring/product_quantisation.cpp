@@ -36,13 +36,16 @@ class ProductQuantisation final : public Scoring {
     for (std::size_t b = 0; b < books_.size(); ++b) {
       const std::vector<Half> rows = sub_rows(entries, b, begin, entries.keys.tokens);
       books_[b].centroids.resize(static_cast<std::size_t>(centroids * dim_));
-      kernels::k_means(rows.data(), count, dim_,
-                       {.metric = kernels::Metric::kEuclidean,
-                        .clusters = centroids,
-                        .max_iterations = quantiser_.max_iterations,
-                        .stop_when_stable = true,
-                        .seed = Random::derive(seed_, b)},
-                       books_[b].centroids, labels);
+      const std::int64_t iterations = kernels::k_means(rows.data(), count, dim_,
+                                                       {.metric = kernels::Metric::kEuclidean,
+                                                        .clusters = centroids,
+                                                        .max_iterations = quantiser_.max_iterations,
+                                                        .stop_when_stable = true,
+                                                        .seed = Random::derive(seed_, b)},
+                                                       books_[b].centroids, labels);
+      // Each iteration compares and adds, and one more comparison gives the codes.
+      const std::int64_t elements = (iterations + 2) * count * dim_;
+      work_ += {.flops = (2 * centroids + 1) * elements, .bytes = 2 * elements};
     }
   }
 
@@ -81,6 +84,7 @@ class ProductQuantisation final : public Scoring {
   }
 
   [[nodiscard]] ScoreCost cost() const override { return cost_; }
+  [[nodiscard]] PromptWork prompt_work(std::int64_t /*tokens*/) const override { return work_; }
 
  private:
   /// The codebook of one KV head and sub-space.
@@ -129,6 +133,7 @@ class ProductQuantisation final : public Scoring {
   Aggregate aggregate_;
   std::vector<Book> books_;  // by KV head, then sub-space
   std::vector<float> table_;
+  PromptWork work_;
   ScoreCost cost_;
 };
 

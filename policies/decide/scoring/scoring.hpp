@@ -8,6 +8,7 @@
 
 #include "base/registry.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 #include "traces/trace.hpp"
 
 namespace kvreplay {
@@ -63,6 +64,9 @@ class Scoring {
   /// The prompt's entries and its last queries, before any event: for data computed from the prompt
   /// as a whole (codebooks, a choice of columns).
   virtual void notify_prompt(const Entries& /*entries*/, const QueryWindow& /*window*/) {}
+  /// What the representatives of a prompt of so many tokens took, at the stream's own shape. Called
+  /// once the prompt's tokens are placed.
+  [[nodiscard]] virtual PromptWork prompt_work(std::int64_t /*tokens*/) const { return {}; }
 
   /// `groups` has already applied the event; `entries` reaches at least to the event's tokens.
   virtual void notify_event(const GroupEvent& event, const Groups& groups,

@@ -64,6 +64,7 @@ void VirtualMachine::Computation::on_event(std::uint64_t /*argument*/) {
 
 void VirtualMachine::Transfer::on_event(std::uint64_t /*argument*/) {
   const SimTime now = machine->simulation_.now();
+  machine->command_ns_[kind == TransferKind::kWrites ? 1 : 0].push_back(now - started);
   if (--machine->commands_under_way_ == 0) machine->io_busy_ns_ += now - machine->io_busy_since_;
   if (machine->observer_ != nullptr) {
     machine->observer_->on_commands(machine->commands_under_way_, now);
@@ -95,6 +96,7 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   commands_under_way_ += commands.size();
   commands_started_ += std::ssize(commands);
   started.left = commands.size();
+  started.started = simulation_.now();
   if (observer_ != nullptr) observer_->on_commands(commands_under_way_, simulation_.now());
   for (const IoCommand& command : commands) device_.submit(command, started, 0);
 }

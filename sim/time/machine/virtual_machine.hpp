@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,6 +45,10 @@ class VirtualMachine final : public Machine {
   /// Time with at least one command in progress, until now.
   [[nodiscard]] SimTime io_busy_ns() const;
   [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
+  /// Of each completed read or write, in order of completion: time since its transfer was started.
+  [[nodiscard]] const std::vector<SimTime>& command_ns(bool writes) const {
+    return command_ns_[writes ? 1 : 0];
+  }
 
  private:
   /// Work in the processor or on the device, with `left` parts left.
@@ -67,6 +72,7 @@ class VirtualMachine final : public Machine {
     void on_event(std::uint64_t argument) override;
     TransferKind kind = TransferKind::kReads;
     std::size_t layer = 0;
+    SimTime started = 0;
   };
   class Run;
 
@@ -85,8 +91,9 @@ class VirtualMachine final : public Machine {
   EventHandler* joiner_ = nullptr;  // resumed when the running step has ended
   std::int64_t commands_started_ = 0;
   std::size_t commands_under_way_ = 0;
-  SimTime io_busy_ns_ = 0;     // of the closed busy periods
-  SimTime io_busy_since_ = 0;  // start of the open one
+  std::array<std::vector<SimTime>, 2> command_ns_;  // of reads, of writes
+  SimTime io_busy_ns_ = 0;                          // of the closed busy periods
+  SimTime io_busy_since_ = 0;                       // start of the open one
   MachineObserver* observer_ = nullptr;
 };
 

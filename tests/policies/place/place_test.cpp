@@ -87,6 +87,8 @@ TEST(Place, WithoutACacheEveryStepReadsWhatItAsksFor) {
   EXPECT_THAT(writes_at(layer, 0), IsEmpty());
   EXPECT_THAT(writes_at(layer, 1), ElementsAre(Extent{64, 16}));
   EXPECT_EQ(layer.io.prompt_write_bytes, 64u);
+  EXPECT_THAT(layer.io.prompt_writes, ElementsAre(Extent{0, 64}));
+  EXPECT_THAT(layer.io.prompt_ready, ElementsAre(4));
   EXPECT_EQ(layer.io.region_bytes, 7u * 16);
   EXPECT_EQ(layer.dram.entries_bytes, 7 * 16);
   EXPECT_EQ(layer.dram.cache_bytes, 0);
@@ -365,6 +367,17 @@ TEST_P(EachPlace, ConservesBytesWhateverHappens) {
     log.formats = {{"fp16", 16, 0}, {"fp8", 8, 32}, {"wide", 20, 0}};
     const KvShape target{1, 10, 5, 8};
     const LayerPlan plan = place(log, parse(cache, layout), target).layers[0];
+
+    // The prompt's groups are written once each, where the steps find them.
+    std::vector<Extent> written = plan.io.prompt_writes;
+    std::uint64_t prompt_bytes = 0;
+    for (const Extent& extent : written) prompt_bytes += extent.bytes;
+    EXPECT_EQ(prompt_bytes, plan.io.prompt_write_bytes);
+    coalesce(written);
+    for (const Extent& extent : written) prompt_bytes -= extent.bytes;
+    EXPECT_EQ(prompt_bytes, 0u) << "disjoint";
+    EXPECT_EQ(plan.io.prompt_ready.size(), plan.io.prompt_writes.size());
+    EXPECT_TRUE(std::is_sorted(plan.io.prompt_ready.begin(), plan.io.prompt_ready.end()));
 
     const std::size_t count = joint ? 1 : 5;
     std::vector<ByTokens> state(count);

@@ -34,7 +34,8 @@ class StageValues : public testing::TestWithParam<std::string> {
 
   [[nodiscard]] Timing time(const IoPlan& plan) const {
     const DeviceSpec device = DeviceSpec::load(kConfigs + "/devices/ufs40.json");
-    return time_plan(plan, tiny_model(), tiny_platform(), device, system_.pipeline, {});
+    return time_plan(plan, tiny_model(), tiny_platform(), device, system_.pipeline,
+                     {.prefill_chunk_tokens = 64});
   }
 
   TemporaryFolder folder_;
@@ -59,6 +60,9 @@ TEST_P(StageValues, AReplayOfWhatWasKeptIsTheSame) {
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     EXPECT_EQ(kept.layers[i].io.reads, plan.layers[i].io.reads);
     EXPECT_EQ(kept.layers[i].io.writes, plan.layers[i].io.writes);
+    EXPECT_EQ(kept.layers[i].io.prompt_writes, plan.layers[i].io.prompt_writes);
+    EXPECT_EQ(kept.layers[i].io.prompt_ready, plan.layers[i].io.prompt_ready);
+    EXPECT_EQ(kept.layers[i].prompt.flops, plan.layers[i].prompt.flops);
     EXPECT_EQ(kept.layers[i].io.cache_reads, plan.layers[i].io.cache_reads);
     EXPECT_EQ(kept.layers[i].compute.attended_tokens, plan.layers[i].compute.attended_tokens);
     EXPECT_EQ(kept.layers[i].io.region_bytes, plan.layers[i].io.region_bytes);
@@ -69,6 +73,8 @@ TEST_P(StageValues, AReplayOfWhatWasKeptIsTheSame) {
   EXPECT_EQ(to_bytes(timing_kept), to_bytes(timing));
   EXPECT_EQ(timing_kept.steps.size(), timing.steps.size());
   EXPECT_EQ(timing_kept.dram.kv_bytes(), timing.dram.kv_bytes());
+  EXPECT_GT(timing.prefill.ttft_ns, 0);
+  EXPECT_EQ(timing_kept.prefill.ttft_ns, timing.prefill.ttft_ns);
 }
 
 TEST_P(StageValues, MeansComeBack) {

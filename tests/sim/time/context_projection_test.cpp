@@ -67,6 +67,23 @@ TEST(ContextProjection, ALayerGrowsNoFurtherThanItsWindow) {
   EXPECT_EQ(filled.dram.index_bytes, 960);
 }
 
+TEST(ContextProjection, ThePromptsWritesGrowAndWorkBySquareTwice) {
+  IoPlan plan = plan_that_attends(1);
+  LayerPlan& before = plan.layers.front();
+  before.io.prompt_writes = {{0, 1000}, {1000, 600}};
+  before.io.prompt_ready = {64, 98};
+  before.io.prompt_write_bytes = 1600;
+  before.prompt = {.flops = 100, .square_flops = 1000, .bytes = 40};
+  const IoPlan projected = project_context(plan, 250);
+  const LayerPlan& after = projected.layers.front();
+  EXPECT_EQ(after.io.prompt_writes, (std::vector<Extent>{{0, 2500}, {2500, 1500}}));
+  EXPECT_EQ(after.io.prompt_ready, (std::vector<std::int64_t>{160, 245}));
+  EXPECT_EQ(after.io.prompt_write_bytes, 4000u);
+  EXPECT_EQ(after.prompt.flops, 250);
+  EXPECT_EQ(after.prompt.square_flops, 6250);
+  EXPECT_EQ(after.prompt.bytes, 100);
+}
+
 TEST(ContextProjection, SelectionStaysAsRecorded) {
   const IoPlan recorded = plan_that_attends(0.5);
   const IoPlan projected = project_context(recorded, 250);

@@ -27,6 +27,7 @@ from kvreplay.report_script import SCRIPT
 FOLDER = "a folder of `kvreplay run`, `sweep`, `merge`, `live`, `tune`, `evaluate` or `reproduce`"
 MAX_FIGURES = 12
 MAX_SPANS = 4000  # in the picture of the timeline
+PREFILL_THREADS = 1000  # and above: threads of a timeline that show the prefill
 
 # What the table shows at first, by kind of folder, with what was swept.
 RESULTS = ("trace", "synthetic", "model", "platform", "batch", "device", "system", "tokens_per_s",
@@ -45,6 +46,13 @@ MAIN = {
 AXES = {"results": ("tokens_per_s", "attention_mass"), "live": ("tokens_per_s", "attention_mass"),
         "tuning": ("latency_ms", "output_error"), "closed-loop": ("output_error", "kl_nats"),
         "claims": ("reported", "simulated")}
+# What a table of its own shows: the prompt, the life of the flash, single commands.
+PHASES = ("system", "device", "ttft_ms", "prefill_compute_ms", "index_ms",
+          "prompt_write_hidden_ms", "prompt_write_exposed_ms", "prefill_dram_bytes",
+          "prefill_energy_mj", "nand_written_bytes_per_prompt", "nand_written_bytes_per_token",
+          "endurance_share_per_1000", "years_of_life", "read_command_p50_us",
+          "read_command_p99_us", "read_command_p999_us", "write_command_p50_us",
+          "write_command_p99_us", "write_command_p999_us")
 HIT_RATES = ("hit_rate", "best_hit_rate")
 NAMES = {"trace", "model", "platform", "device", "system", "projection"}
 MAX_IMAGES = 24  # of a reproduction
@@ -236,6 +244,7 @@ def figures_html(kind, folder, rows, quality, progress):
 def picture(name, spans, cell):
     """The first step of a process as bars; where it computes nothing, the background shows."""
     width, left, height = 1000, 70, 16
+    spans = [span for span in spans if span[0] < PREFILL_THREADS]
     steps = [begin + duration for _, begin, duration, what, _ in spans if what.startswith("step ")]
     end = min(steps, default=0) or 1
     spans = [span for span in spans if span[1] < end][:MAX_SPANS]
@@ -319,6 +328,16 @@ def definitions_html(columns, definitions):
                    if name in definitions)
     return (f'<div class="wide"><table class="defs">{body}</table></div>'
             '<p class="dim">In symbols: docs/metrics.md.</p>')
+
+
+def phase_sections(rows, definitions):
+    """Nothing for results without a prefill."""
+    if not any(row.get("ttft_ms") for row in rows):
+        return []
+    swept = plot_chart.settings_of(list(rows[0]))
+    columns = [name for name in rows[0] if name in PHASES or name in swept]
+    return [("Before the first token, single commands, wear",
+             '<div class="wide">' + table(rows, columns, definitions) + "</div>")]
 
 
 def spread(name, values):
@@ -466,6 +485,7 @@ def page(kind, folder, rows, layers, manifest, timeline, quality, progress):
         ("Results", f'<p class="dim">{text(said)}</p>{WORKBENCH}<div class="wide tall">'
          + table(rows, main, definitions, "rows") + f"</div>{CHART}<p>{csv_link(rows, name)}</p>"),
         ("Figures", figures_html(kind, folder, rows, quality, progress)),
+        *phase_sections(rows, definitions),
     ]
     answer = folder / "answer.txt"
     if answer.exists():

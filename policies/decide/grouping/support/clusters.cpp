@@ -34,7 +34,13 @@ Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
 
   std::vector<float> centroids(static_cast<std::size_t>(count * rows.dim()));
   std::vector<std::int32_t> labels(static_cast<std::size_t>(rows.rows()));
-  kernels::k_means(rows.data(), rows.rows(), rows.dim(), options, centroids, labels);
+  const std::int64_t iterations =
+      kernels::k_means(rows.data(), rows.rows(), rows.dim(), options, centroids, labels);
+  const std::int64_t elements = (iterations + 1) * rows.rows() * rows.dim();
+  clusters.work = {.flops = elements,
+                   .square_flops = 2 * count * elements,
+                   .bytes = 2 * elements,
+                   .whole_prompt = true};
 
   std::vector<std::vector<Token>> members(static_cast<std::size_t>(count));
   for (std::size_t row = 0; row < labels.size(); ++row) {

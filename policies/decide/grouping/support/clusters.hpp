@@ -7,6 +7,7 @@
 
 #include "base/parameters.hpp"
 #include "policies/decide/log/groups.hpp"
+#include "policies/decide/log/prompt_work.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
@@ -33,6 +34,9 @@ class KeyRows {
 struct Clusters {
   std::vector<std::vector<Token>> members;  ///< ascending within a cluster
   std::vector<float> centroids;             ///< [members.size(), kv_heads * head_dim]
+  /// Of clusters whose number grows with the tokens: an iteration compares every key with every
+  /// centroid, and adds every key to one.
+  PromptWork work;
 };
 
 /// Runs k-means over the keys of `tokens`, which are in ascending order.

@@ -47,6 +47,14 @@ Scores ProjectedKeys::score(QueryRows queries, const Groups& groups, const Entri
   return aggregate_.of_tokens(groups);
 }
 
+PromptWork ProjectedKeys::prompt_work(std::int64_t tokens) const {
+  double columns = 0;
+  for (const Head& head : heads_) columns += static_cast<double>(head.rank) * cost_per_column_;
+  const std::int64_t dim = shape_.model_heads.head_dim;
+  return {.flops = std::llround(static_cast<double>(2 * tokens * dim) * columns),
+          .bytes = 2 * tokens * shape_.kv_heads * shape_.head_dim};
+}
+
 void ProjectedKeys::take_keys(Head& head, std::int64_t kv_head, const Entries& entries) {
   std::int64_t token = std::ssize(head.keys) / head.rank;
   head.keys.resize(static_cast<std::size_t>(entries.keys.tokens * head.rank));

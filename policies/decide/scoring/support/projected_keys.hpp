@@ -19,6 +19,8 @@ class ProjectedKeys : public Scoring {
   void notify_event(const GroupEvent&, const Groups&, const Entries&) override {}
   [[nodiscard]] Scores score(QueryRows queries, const Groups& groups, const Entries& entries) final;
   [[nodiscard]] ScoreCost cost() const final { return cost_; }
+  /// The projection of the keys.
+  [[nodiscard]] PromptWork prompt_work(std::int64_t tokens) const override;
 
  protected:
   [[nodiscard]] const StreamShape& shape() const { return shape_; }

@@ -1,0 +1,516 @@
+#include "sim/tuning/recommend.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/error.hpp"
+#include "base/number_text.hpp"
+#include "base/progress.hpp"
+#include "base/size.hpp"
+#include "sim/replay/wear.hpp"
+#include "sim/tuning/evaluator.hpp"
+#include "sim/tuning/goal.hpp"
+#include "traces/operations/cut.hpp"
+
+namespace kvreplay {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The best systems whose budgets are searched further, and those that changes are tried on.
+constexpr std::size_t kSearchedFurther = 8;
+constexpr std::size_t kTriedWithChanges = 4;
+
+double tokens_per_s(const CellResult& cell) {
+  return metric(cell, "tokens_per_s");
+}
+double ttft_s(const CellResult& cell) {
+  return static_cast<double>(cell.timing.prefill.ttft_ns) / 1e9;
+}
+double output_error(const CellResult& cell) {
+  return cell.quality.output_error;
+}
+std::int64_t memory_bytes(const CellResult& cell) {
+  return std::max(cell.timing.dram.kv_bytes(), cell.timing.prefill.dram_bytes);
+}
+
+/// "271 s", "0.4 s": two digits or more.
+std::string short_text(double value) {
+  return fixed_text(value, value < 1 ? 2 : value < 10 ? 1 : 0);
+}
+
+/// "MB" as users write it: 10^6 bytes.
+std::string megabytes_text(double bytes) {
+  return short_text(bytes / 1e6) + " MB";
+}
+
+std::string times_text(double ratio) {
+  return ratio < 1.1 ? format_text("%.0f %% above", std::ceil(100 * (ratio - 1)))
+                     : short_text(ratio) + " times";
+}
+
+/// What a change of budgets scales.
+enum class Lever { kRead, kCache };
+
+/// The parameters of a lever, by role and name.
+bool belongs_to(Lever lever, const std::string& role, const std::string& name) {
+  if (lever == Lever::kCache) return role == "cache" && name.starts_with("capacity_");
+  static const std::set<std::string> kSelection{"budget_tokens", "budget_share", "groups"};
+  static const std::set<std::string> kRetention{"budget_tokens", "capacity_tokens", "window_tokens",
+                                                "heavy_share", "recent_share"};
+  return (role == "selection" && kSelection.contains(name)) ||
+         (role == "retention" && kRetention.contains(name));
+}
+
+template <typename Visit>
+void for_lever(nlohmann::json& composition, Lever lever, Visit&& visit) {
+  for (const char* role : {"selection", "retention", "cache"}) {
+    if (!composition.contains(role)) continue;
+    nlohmann::json& member = composition[role];
+    // A window of prompt queries is no budget.
+    const bool keeps_window = member.value("part", "") == "sinks_and_window";
+    for (const auto& item : member.items()) {
+      const std::string& name = item.key();
+      nlohmann::json& value = item.value();
+      if (!value.is_number() || value.get<double>() <= 0 || !belongs_to(lever, role, name)) {
+        continue;
+      }
+      if (name == "window_tokens" && !keeps_window) continue;
+      visit(std::string(role) + "." + name, value);
+    }
+  }
+}
+
+/// The composition with a lever's budgets multiplied; none where it has none, or where that is not
+/// valid.
+std::optional<Composition> scaled(const SearchSpace& space, const Composition& composition,
+                                  Lever lever, double factor) {
+  nlohmann::json object = nlohmann::json::parse(composition);
+  for_lever(object, lever, [&](const std::string&, nlohmann::json& value) {
+    if (value.is_number_integer()) {
+      value = std::max<std::int64_t>(
+          1, std::llround(static_cast<double>(value.get<std::int64_t>()) * factor));
+    } else {
+      value = std::min(1.0, value.get<double>() * factor);
+    }
+  });
+  const std::optional<Composition> accepted = space.accept(object.dump());
+  return accepted && *accepted != composition ? accepted : std::nullopt;
+}
+
+std::string budgets_text(const Composition& found, const Composition& shipped) {
+  nlohmann::json now = nlohmann::json::parse(found);
+  nlohmann::json before = nlohmann::json::parse(shipped);
+  std::vector<std::string> texts;
+  for (const Lever lever : {Lever::kRead, Lever::kCache}) {
+    for_lever(now, lever, [&](const std::string& key, const nlohmann::json& value) {
+      const std::size_t dot = key.find('.');
+      const nlohmann::json& old = before[key.substr(0, dot)][key.substr(dot + 1)];
+      texts.push_back(key + " " + value.dump() + (old == value ? "" : " (was " + old.dump() + ")"));
+    });
+  }
+  return join(texts);
+}
+
+/// Prompt and replayed steps.
+std::int64_t recorded_tokens(const TraceReader& trace, const Cell& cell) {
+  const std::int64_t steps = trace.info().decode_steps();
+  return trace.info().prompt_tokens + (cell.steps > 0 ? std::min(cell.steps, steps) : steps);
+}
+
+double violation(const UserLimits& limits, const CellResult& cell) {
+  double sum = 0;
+  for (const MissedLimit& missed : missed_limits(limits, cell)) sum += missed.excess;
+  return sum;
+}
+
+}  // namespace
+
+bool UserLimits::any() const {
+  return min_tokens_per_s || max_ttft_s || max_dram_bytes || max_output_error || min_years;
+}
+
+std::string UserLimits::text() const {
+  std::vector<std::string> texts;
+  if (min_tokens_per_s) {
+    texts.push_back("at least " + shortest_text(*min_tokens_per_s) + " tokens per second");
+  }
+  if (max_ttft_s) {
+    texts.push_back("the first token within " + shortest_text(*max_ttft_s) + " s");
+  }
+  if (max_dram_bytes) {
+    texts.push_back("at most " + megabytes_text(static_cast<double>(*max_dram_bytes)) +
+                    " of memory beside the weights");
+  }
+  if (max_output_error) {
+    texts.push_back("an output error of at most " + shortest_text(*max_output_error));
+  }
+  if (min_years)
+    texts.push_back("a flash device that lasts " + shortest_text(*min_years) + " years");
+  return join(texts);
+}
+
+std::vector<MissedLimit> missed_limits(const UserLimits& limits, const CellResult& cell) {
+  std::vector<MissedLimit> missed;
+  const auto at_most = [&](double found, std::optional<double> limit, auto&& text) {
+    if (limit && found > *limit) {
+      missed.push_back({text(times_text(found / *limit)), found / *limit - 1});
+    }
+  };
+  if (limits.min_tokens_per_s && tokens_per_s(cell) < *limits.min_tokens_per_s) {
+    const double ratio = *limits.min_tokens_per_s / tokens_per_s(cell);
+    missed.push_back({short_text(tokens_per_s(cell)) + " tokens/s, " + short_text(100 / ratio) +
+                          " % of what is asked for",
+                      ratio - 1});
+  }
+  at_most(ttft_s(cell), limits.max_ttft_s, [&](const std::string& times) {
+    return "first token after " + short_text(ttft_s(cell)) + " s, " + times + " the limit";
+  });
+  const auto memory = static_cast<double>(memory_bytes(cell));
+  const std::optional<double> max_memory =
+      limits.max_dram_bytes ? std::optional(static_cast<double>(*limits.max_dram_bytes))
+                            : std::nullopt;
+  at_most(memory, max_memory, [&](const std::string& times) {
+    const bool of_prefill = cell.timing.prefill.dram_bytes > cell.timing.dram.kv_bytes();
+    return megabytes_text(memory) + (of_prefill ? " during the prefill, " : " of memory, ") +
+           times + " the limit";
+  });
+  at_most(output_error(cell), limits.max_output_error, [&](const std::string& times) {
+    return "output error " + fixed_text(output_error(cell), 3) + ", " + times + " the limit";
+  });
+  const double years = wear_of(cell).years;
+  if (limits.min_years && years < *limits.min_years) {
+    missed.push_back({cell.device + " worn out in " + short_text(years) + " years",
+                      *limits.min_years / years - 1});
+  }
+  return missed;
+}
+
+bool recommended_before(const UserLimits& limits, const CellResult& a, const CellResult& b) {
+  const double misses_a = violation(limits, a);
+  const double misses_b = violation(limits, b);
+  if (misses_a != misses_b) return misses_a < misses_b;
+  struct Property {
+    bool limited;
+    double a;
+    double b;
+  };
+  const Property properties[] = {
+      {limits.max_output_error.has_value(), output_error(a), output_error(b)},
+      {limits.min_tokens_per_s.has_value(), -tokens_per_s(a), -tokens_per_s(b)},
+      {limits.max_ttft_s.has_value(), ttft_s(a), ttft_s(b)},
+      {limits.max_dram_bytes.has_value(), static_cast<double>(memory_bytes(a)),
+       static_cast<double>(memory_bytes(b))},
+      {false, a.timing.energy.total_nj(), b.timing.energy.total_nj()}};
+  for (const Property& property : properties) {
+    if (!property.limited && property.a != property.b) return property.a < property.b;
+  }
+  return false;
+}
+
+/// One recommendation in the making.
+class Recommender::Search {
+ public:
+  Search(const RecommendRequest& request, StageStore& store, std::string temporary_folder,
+         Progress* progress)
+      : request_(request),
+        limits_(request.limits),
+        store_(store),
+        temporary_folder_(std::move(temporary_folder)),
+        progress_(progress),
+        experiment_(request.experiment.load(sets_for(request.context_tokens, {}))),
+        cell_(common_cell(experiment_)),
+        trace_(experiment_.traces[cell_.trace]),
+        space_(trace_, {}) {}
+
+  Recommendation run() {
+    Recommendation result;
+    result.limits = limits_;
+    take_systems(result.left_out);
+    search_budgets();
+    std::vector<RecommendedRow> rows;
+    for (const Found& found : found_) {
+      rows.push_back(row_of(found.name, found.best, found.shipped, found.cell));
+    }
+    result.rows = std::move(rows);
+    describe(result);
+    if (!result.rows.front().missed.empty()) find_changes(result);
+    result.evaluations = evaluations_;
+    return result;
+  }
+
+ private:
+  struct Found {
+    std::string name;
+    Composition shipped;
+    Composition best;
+    CellResult cell;
+  };
+  struct Trial {
+    std::size_t found = 0;
+    Composition composition;
+  };
+
+  static std::vector<std::string> sets_for(std::int64_t context, std::vector<std::string> more) {
+    if (context > 0) more.push_back("model.context_tokens=" + std::to_string(context));
+    return more;
+  }
+
+  [[nodiscard]] RecommendedRow row_of(const std::string& name, const Composition& composition,
+                                      const Composition& shipped, const CellResult& cell) const {
+    return {name, composition, budgets_text(composition, shipped), cell,
+            missed_limits(limits_, cell)};
+  }
+
+  std::vector<std::optional<CellResult>> evaluate(const Evaluator& evaluator,
+                                                  const std::vector<Trial>& trials) {
+    std::vector<SystemSpec> systems;
+    for (const Trial& trial : trials) {
+      systems.push_back(system_of(trial.composition, found_[trial.found].name));
+    }
+    evaluations_ += std::ssize(trials);
+    std::vector<std::optional<CellResult>> cells = evaluator.evaluate(systems);
+    if (progress_ != nullptr) progress_->advance(std::ssize(trials));
+    return cells;
+  }
+
+  void take_systems(std::vector<std::string>& left_out) {
+    std::vector<Trial> trials;
+    for (const SystemSpec& system : experiment_.systems) {
+      try {
+        const Composition composition = space_.checked(composition_of(system));
+        trials.push_back({found_.size(), composition});
+        found_.push_back({system.name, composition, composition, {}});
+      } catch (const UserError& error) {
+        left_out.push_back(system.name + " is left out: " + error.what());
+      }
+    }
+    const Evaluator evaluator(experiment_, cell_, store_);
+    const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
+    std::vector<Found> evaluated;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (!cells[i]) continue;
+      evaluated.push_back(std::move(found_[i]));
+      evaluated.back().cell = *cells[i];
+    }
+    found_ = std::move(evaluated);
+    if (found_.empty()) {
+      throw UserError({experiment_.name, "system"}, "has no system that can be replayed",
+                      "one: `kvreplay run` says what is wrong");
+    }
+    sort();
+  }
+
+  void sort() {
+    std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
+      return recommended_before(limits_, a.cell, b.cell);
+    });
+  }
+
+  /// What a system's limits ask for: less to read where it is slow, a cache of another size where
+  /// memory is short or the device too slow, more to read where nothing stands against it.
+  void add_moves(std::size_t number, double step, std::vector<Trial>& trials) {
+    const Found& found = found_[number];
+    const bool slow =
+        limits_.min_tokens_per_s && tokens_per_s(found.cell) < *limits_.min_tokens_per_s;
+    const bool large = limits_.max_dram_bytes && memory_bytes(found.cell) > *limits_.max_dram_bytes;
+    std::vector<std::pair<Lever, double>> moves;
+    if (slow) moves = {{Lever::kRead, 1 / step}, {Lever::kCache, step}};
+    if (large) moves = {{Lever::kRead, 1 / step}, {Lever::kCache, 1 / step}};
+    if (moves.empty()) moves = {{Lever::kRead, step}, {Lever::kCache, step}};
+    for (const auto& [lever, factor] : moves) {
+      const std::optional<Composition> moved = scaled(space_, found.best, lever, factor);
+      if (moved && tried_.insert(*moved).second) trials.push_back({number, *moved});
+    }
+  }
+
+  void search_budgets() {
+    const Evaluator evaluator(experiment_, cell_, store_);
+    double step = 4;
+    for (int round = 0; round < request_.rounds; ++round, step = std::sqrt(step)) {
+      std::vector<Trial> trials;
+      const std::size_t count =
+          round == 0 ? found_.size() : std::min(found_.size(), kSearchedFurther);
+      for (std::size_t i = 0; i < count; ++i) add_moves(i, step, trials);
+      const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
+      for (std::size_t i = 0; i < trials.size(); ++i) {
+        Found& found = found_[trials[i].found];
+        if (!cells[i] || !recommended_before(limits_, *cells[i], found.cell)) continue;
+        found.best = trials[i].composition;
+        found.cell = *cells[i];
+      }
+      sort();
+    }
+  }
+
+  void describe(Recommendation& result) const {
+    const CellResult& cell = found_.front().cell;
+    const std::int64_t context = context_before();
+    result.about = cell.model + " on " + cell.platform + " with " + cell.device + ", " +
+                   std::to_string(context) + " tokens";
+    if (cell.batch != 1) result.about += ", " + std::to_string(cell.batch) + " sequences";
+    result.about += "; decisions and output error from " + cell.trace;
+    if (cell.stretched_from_tokens > 0) {
+      result.about += " (" + std::to_string(cell.stretched_from_tokens) + " tokens)";
+    }
+    if (cell.synthetic) result.about += ". SYNTHETIC trace, generated and not recorded";
+  }
+
+  /// The best systems in another case: the first of them that keeps to all limits.
+  std::optional<RecommendedRow> try_case(const std::vector<std::string>& sets,
+                                         const UserLimits& limits) {
+    const Experiment experiment = request_.experiment.load(sets);
+    const Evaluator evaluator(experiment, common_cell(experiment), store_);
+    std::vector<Trial> trials;
+    for (std::size_t i = 0; i < std::min(found_.size(), kTriedWithChanges); ++i) {
+      trials.push_back({i, found_[i].best});
+      if (found_[i].best != found_[i].shipped) trials.push_back({i, found_[i].shipped});
+    }
+    std::optional<RecommendedRow> best;
+    const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      if (!cells[i] || !missed_limits(limits, *cells[i]).empty()) continue;
+      if (best && !recommended_before(limits, *cells[i], best->cell)) continue;
+      const Found& found = found_[trials[i].found];
+      best = row_of(found.name, trials[i].composition, found.shipped, *cells[i]);
+    }
+    return best;
+  }
+
+  void find_changes(Recommendation& result) {
+    add_memory(result);
+    std::optional<HelpfulChange> context = smaller_context();
+    const bool cheap = context && 2 * context_after_ >= context_before();
+    if (cheap) result.changes.push_back(*context);
+    add_device(result);
+    if (context && !cheap) result.changes.push_back(*context);
+    add_processor(result);
+  }
+
+  /// More memory alone, of what was found.
+  void add_memory(Recommendation& result) const {
+    if (!limits_.max_dram_bytes) return;
+    UserLimits without = limits_;
+    without.max_dram_bytes.reset();
+    const RecommendedRow* least = nullptr;
+    for (const RecommendedRow& row : result.rows) {
+      if (!missed_limits(without, row.cell).empty()) continue;
+      if (row.cell.timing.dram.kv_bytes() + row.cell.timing.dram.weights_bytes >
+          row.cell.platform_dram_bytes) {
+        continue;
+      }
+      if (least == nullptr || memory_bytes(row.cell) < memory_bytes(least->cell)) least = &row;
+    }
+    if (least == nullptr) return;
+    result.changes.push_back(
+        {"more memory: " + megabytes_text(static_cast<double>(memory_bytes(least->cell))) +
+             " in place of " + megabytes_text(static_cast<double>(*limits_.max_dram_bytes)),
+         *least});
+  }
+
+  [[nodiscard]] std::int64_t context_before() const {
+    return request_.context_tokens > 0 ? request_.context_tokens
+                                       : trace_.info().prompt_tokens + trace_.info().decode_steps();
+  }
+
+  /// The longest of halved contexts. Below the recording's length, its last tokens alone.
+  std::optional<HelpfulChange> smaller_context() {
+    const std::int64_t recorded = recorded_tokens(trace_, cell_);
+    const std::int64_t prompt = trace_.info().prompt_tokens;
+    for (std::int64_t context = context_before() / 2; context >= 256; context /= 2) {
+      std::vector<std::string> sets;
+      if (context >= recorded) {
+        sets = sets_for(context, {});
+      } else {
+        const std::int64_t kept = context - (recorded - prompt);
+        if (kept < 64) break;
+        const std::string file =
+            (fs::path(temporary_folder_) / ("last-" + std::to_string(context) + ".kvtrace.h5"))
+                .string();
+        cut_trace(trace_, {.window_start = prompt - kept}, file);
+        sets = {"model.context_tokens=0", "trace=" + nlohmann::json(file).dump()};
+      }
+      std::optional<RecommendedRow> row = try_case(sets, limits_);
+      if (!row) continue;
+      context_after_ = context;
+      return HelpfulChange{"a smaller context: " + std::to_string(context) +
+                               " tokens in place of " + std::to_string(context_before()),
+                           std::move(*row)};
+    }
+    return std::nullopt;
+  }
+
+  /// The slowest other device that would do, by the tokens per second that it gives.
+  void add_device(Recommendation& result) {
+    std::optional<HelpfulChange> slowest;
+    for (const std::string& name : request_.experiment.configs.names("devices")) {
+      if (name == found_.front().cell.device) continue;
+      const std::vector<std::string> sets = sets_for(request_.context_tokens, {"device=" + name});
+      const std::optional<RecommendedRow> row = try_case(sets, limits_);
+      if (!row) continue;
+      if (slowest && tokens_per_s(row->cell) >= tokens_per_s(slowest->row.cell)) continue;
+      slowest = HelpfulChange{
+          "a faster device: " + name + " in place of " + found_.front().cell.device, *row};
+    }
+    if (slowest) result.changes.push_back(std::move(*slowest));
+  }
+
+  void add_processor(Recommendation& result) {
+    const Arguments& platform = experiment_.platforms[cell_.platform].arguments;
+    for (const int factor : {2, 4, 8, 16, 32}) {
+      const double rate = platform.real("compute_gflop_s") * factor;
+      const std::vector<std::string> sets =
+          sets_for(request_.context_tokens, {"platform.compute_gflop_s=" + shortest_text(rate)});
+      std::optional<RecommendedRow> row = try_case(sets, limits_);
+      if (!row) continue;
+      result.changes.push_back({"a processor that computes " + std::to_string(factor) +
+                                    " times as fast (" + shortest_text(rate) + " GFLOP/s)",
+                                std::move(*row)});
+      return;
+    }
+  }
+
+  const RecommendRequest& request_;
+  const UserLimits& limits_;
+  StageStore& store_;
+  std::string temporary_folder_;
+  Progress* progress_;
+  const Experiment experiment_;
+  const Cell cell_;
+  const TraceReader trace_;
+  const SearchSpace space_;
+  std::vector<Found> found_;  // best first, once evaluated
+  std::set<Composition> tried_;
+  std::int64_t context_after_ = 0;
+  std::int64_t evaluations_ = 0;
+};
+
+Recommender::Recommender(RecommendRequest request) : request_(std::move(request)) {
+  const Experiment experiment = request_.experiment.load();
+  const Cell cell = common_cell(experiment);
+  const TraceReader trace(experiment.traces[cell.trace]);
+  const std::int64_t recorded = recorded_tokens(trace, cell);
+  if (request_.context_tokens != 0 && request_.context_tokens < recorded) {
+    throw UserError({"--context", ""}, "found " + std::to_string(request_.context_tokens),
+                    "at least the " + std::to_string(recorded) + " tokens of " +
+                        trace_name(trace.file()) + " (`kvreplay cut` makes a shorter trace)");
+  }
+}
+
+std::int64_t Recommender::work() const {
+  const Experiment experiment = request_.experiment.load();
+  return std::ssize(experiment.systems) * 3 +
+         static_cast<std::int64_t>(kSearchedFurther) * 2 * std::max(0, request_.rounds - 1);
+}
+
+Recommendation Recommender::recommend(StageStore& store, const std::string& temporary_folder,
+                                      Progress* progress) const {
+  return Search(request_, store, temporary_folder, progress).run();
+}
+
+}  // namespace kvreplay
