@@ -15,7 +15,7 @@
 namespace kvreplay {
 namespace {
 
-constexpr std::int64_t kPromptTokens = 1000;
+constexpr std::int64_t kPrefillTokens = 1000;
 constexpr std::int64_t kModelLayers = 4;
 constexpr std::int64_t kQueryElements = 6 * 16;
 constexpr std::int64_t kLayerWeights = 10240 + 6144 + 24576;
@@ -24,11 +24,11 @@ constexpr std::int64_t kEntryBytes = 2 * 2 * 16 * 2;  // 2 KV heads, key and val
 
 /// One group of all tokens, in memory: what a system without flash has.
 IoPlan in_memory_plan() {
-  IoPlan plan{"test", tiny_model().kv_kinds(), kPromptTokens, 4, 0, {}};
+  IoPlan plan{"test", tiny_model().kv_kinds(), kPrefillTokens, 4, 0, {}};
   LayerPlan& layer = plan.layers.emplace_back();
   for (int step = 0; step < 4; ++step) add_step(layer, {}, {}, 10);
-  layer.dram.entries_bytes = (kPromptTokens + 4) * kEntryBytes;
-  layer.dram.cache_bytes = kPromptTokens * kEntryBytes;
+  layer.dram.entries_bytes = (kPrefillTokens + 4) * kEntryBytes;
+  layer.dram.cache_bytes = kPrefillTokens * kEntryBytes;
   return plan;
 }
 
@@ -39,7 +39,7 @@ IoPlan writing_plan(std::uint64_t bytes, std::int64_t pieces = 1) {
   layer.dram.cache_bytes = 0;
   for (std::int64_t piece = 1; piece <= pieces; ++piece) {
     layer.io.prompt_writes.push_back({layer.io.region_bytes, bytes});
-    layer.io.prompt_ready.push_back(kPromptTokens * piece / pieces);
+    layer.io.prompt_ready.push_back(kPrefillTokens * piece / pieces);
     layer.io.region_bytes += bytes;
   }
   layer.io.prompt_write_bytes = layer.io.region_bytes;
@@ -72,8 +72,8 @@ double seconds(SimTime ns) {
 TEST(Prefill, ComputeOfADenseModelByHand) {
   // 2 operations per weight and token, 4 per query element and token attended to; the LM head runs
   // once. 1 GFLOP/s is 1 ns per operation.
-  const SimTime layer = 10'000 + 2 * kLayerWeights * kPromptTokens +
-                        4 * kQueryElements * (kPromptTokens * (kPromptTokens + 1) / 2);
+  const SimTime layer = 10'000 + 2 * kLayerWeights * kPrefillTokens +
+                        4 * kQueryElements * (kPrefillTokens * (kPrefillTokens + 1) / 2);
   const Prefill prefill = prefill_of(in_memory_plan(), tiny_platform(), test::flash());
   EXPECT_EQ(prefill.compute_ns, kModelLayers * layer + 2 * kHeadWeights);
   // Chunks add their overheads, and nothing else where arithmetic binds.
@@ -165,8 +165,8 @@ TEST(Prefill, OnlyTheLastLayersWritesShowWhereComputeIsLonger) {
 
 TEST(Prefill, WhereWritesAreLongerTheyFollowTheFirstLayer) {
   const PlatformSpec platform = without_overheads(1e9);
-  const SimTime layer = 2 * kLayerWeights * kPromptTokens +
-                        4 * kQueryElements * (kPromptTokens * (kPromptTokens + 1) / 2);
+  const SimTime layer = 2 * kLayerWeights * kPrefillTokens +
+                        4 * kQueryElements * (kPrefillTokens * (kPrefillTokens + 1) / 2);
   const SimTime write = 10 * layer;
   const Prefill prefill = prefill_of(writing_plan(4096), platform, one_by_one(write));
   EXPECT_EQ(prefill.ttft_ns, layer + 4 * write);
@@ -197,8 +197,8 @@ TEST(Prefill, TheIndexIsComputedOncePerLayerBeforeItsWrites) {
 }
 
 TEST(Prefill, CountsWhatWaitsInMemory) {
-  const std::int64_t states = kPromptTokens * 64 * 2;
-  const std::int64_t entries = kPromptTokens * kEntryBytes;
+  const std::int64_t states = kPrefillTokens * 64 * 2;
+  const std::int64_t entries = kPrefillTokens * kEntryBytes;
   const PlatformSpec platform = without_overheads(1e9);
   // Nothing is slow: a layer's entries, the states of the whole prompt between layers, and the
   // layer before, whose writes begin as this layer does.
