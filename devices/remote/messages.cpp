@@ -37,7 +37,7 @@ void replace_control_characters(Json& value) {
 
 /// A nonempty list.
 std::vector<ConfigNode> list(const ConfigNode& node) {
-  const std::vector<ConfigNode> items = node.items();
+  std::vector<ConfigNode> items = node.items();
   if (!node.is_array() || items.empty() || items.size() > kMaxGrid) {
     throw UserError(node.place(), "is no list, empty or too long", "a list of values");
   }

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -17,27 +17,36 @@ namespace kvreplay::fuzz {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-/// The input as a file in memory, for readers that take a path.
+/// The input as a file, for readers that take a path; in memory where the system has a folder of
+/// such files. Not a memfd: HDF5 wants a path that it can resolve.
 class InputFile {
  public:
-  InputFile(const std::uint8_t* data, std::size_t size)
-      : descriptor_(::memfd_create("input", MFD_CLOEXEC)) {
+  InputFile(const std::uint8_t* data, std::size_t size) {
+    const bool has_shm = ::access("/dev/shm", W_OK) == 0;
+    path_ = (has_shm ? "/dev/shm" : std::filesystem::temp_directory_path().string()) +
+            "/kvreplay-fuzz-XXXXXX";
+    const int descriptor = ::mkstemp(path_.data());
+    if (descriptor < 0) std::abort();
     std::size_t done = 0;
     while (done < size) {
-      const ssize_t written = ::write(descriptor_, data + done, size - done);
+      const ssize_t written = ::write(descriptor, data + done, size - done);
       if (written <= 0) std::abort();
       done += static_cast<std::size_t>(written);
     }
+    ::close(descriptor);
   }
-  ~InputFile() { ::close(descriptor_); }
+  ~InputFile() { ::unlink(path_.c_str()); }
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  [[nodiscard]] std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  int descriptor_;
+  std::string path_;
 };
+
+/// How many inputs, or messages in them, were refused.
+inline int refusals = 0;
 
 /// Runs `read`; a UserError is what a bad input must give, and anything else is a finding.
 template <typename Read>
@@ -45,6 +54,7 @@ int expect_user_error(Read&& read) {
   try {
     read();
   } catch (const UserError& error) {
+    ++refusals;
     const std::string_view line = error.what();
     if (line.empty() || line.find('\n') != std::string_view::npos) std::abort();
   }
