@@ -141,8 +141,7 @@ TEST(Calibrate, WhatTheWayTakesIsLeftOut) {
 }
 
 TEST(Calibrate, ABurstDecidesTheOrderOfService) {
-  const std::vector<MeasuredPoint> points =
-      synthetic(flash({{"read_us", "50"}}), {4 << 10, 32 << 10}, {1, 8});
+  const std::vector<MeasuredPoint> points = few_points();
   const auto order = [&](const Overrides& base, std::optional<double> mixing) {
     const Calibration calibration = calibrate(
         flash_config(base), points, {.hold_out_every = 0, .mixing = mixing, .threads = 2});
