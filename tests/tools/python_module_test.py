@@ -381,9 +381,14 @@ class Results(WithProgram):
         chosen = evaluated[evaluated["front"] == 1]
         self.assertEqual(list(front["system"]), list(chosen["system"]))
         self.assertEqual(len(evaluated), 8 + 3)  # beside the experiment's systems as they ship
-        searched = evaluated[(evaluated["feasible"] == 1) & (evaluated["system"] == "quest")]
-        best = kvreplay.pareto_front(searched, minimise=["output_error", "latency_ms", "dram_kv_bytes"])
-        self.assertEqual(set(best["system"]), set(front["system"]))
+        others = evaluated["system"].isin(["clusterkv", "dynakv"])
+        searched = evaluated[(evaluated["feasible"] == 1) & ~others]
+        objectives = ["output_error", "latency_ms", "dram_kv_bytes"]
+        best = kvreplay.pareto_front(searched, minimise=objectives)
+        self.assertLessEqual(set(front["system"]), set(best["system"]))
+        # Of equal rows the front has one.
+        self.assertEqual(set(map(tuple, best[objectives].values.tolist())),
+                         set(map(tuple, front[objectives].values.tolist())))
         for row in front.itertuples():
             self.assertEqual(json.loads(row.composition)["cache"]["part"], row.cache)
         with self.refused(["front.csv", "kvreplay tune"]):

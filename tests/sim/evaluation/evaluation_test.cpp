@@ -132,16 +132,18 @@ TEST_F(EvaluationTest, FollowsATextAndLeavesNoTrace) {
       evaluate_text(request(), *model_, text_, cells, folder.path().string());
   EXPECT_TRUE(folder.is_empty());
   const auto files = by_name(result);
-  ASSERT_EQ(files.size(), 4U);
+  ASSERT_EQ(files.size(), 5U);
   EXPECT_THAT(files.at("closed_loop.csv"),
               HasSubstr("system,budget,budget_unit,attended_tokens,stored_bits,perplexity,"
-                        "full_perplexity,kl_nats,agreement,attention_mass,output_error,recall\n"
+                        "full_perplexity,kl_nats,agreement,attention_mass,output_error,residual_error,"
+                        "worst_layer,worst_layer_error,coarse_channels,recall\n"
                         "quest,16,tokens,"));
+  EXPECT_THAT(files.at("layers.csv"), HasSubstr("quest"));
   // The steps of full attention and of each cell.
   const std::string& steps = files.at("steps.csv");
   EXPECT_EQ(std::count(steps.begin(), steps.end(), '\n'), 1 + 3 * 12);
   const std::string& ranks = files.at("ranks.csv");
-  EXPECT_EQ(std::count(ranks.begin(), ranks.end(), '\n'), 1 + 2 * 3);
+  EXPECT_EQ(std::count(ranks.begin(), ranks.end(), '\n'), 1 + 2 * 4);
   EXPECT_THAT(result.table, HasSubstr("Rank correlation of the two loops"));
 
   const auto manifest =
