@@ -18,7 +18,7 @@ import h5py
 import tiny_model
 from program import PROGRAM, SOURCE, ProgramTest
 
-MUTATIONS = int(os.environ.get("MUTATIONS", "5"))
+MUTATIONS = int(os.environ.get("MUTATIONS", "3"))
 SEED = int(os.environ.get("SEED", "1"))
 PATIENCE = 10  # seconds
 EXPERIMENT = {

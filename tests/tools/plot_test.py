@@ -3,11 +3,9 @@
 import csv
 import pathlib
 import struct
-import subprocess
-import sys
 import unittest
 
-from program import SOURCE, ProgramTest
+from program import ProgramTest, python_tool
 
 from kvreplay import plot_any, plot_chart, plot_results, plot_style
 
@@ -51,8 +49,7 @@ class Plot(ProgramTest):
         plot_style.plt.close("all")
 
     def plot(self, *words):
-        return subprocess.run([sys.executable, "-B", SOURCE / "tools/plot", *map(str, words)],
-                              cwd=self.folder, capture_output=True, text=True, check=False)
+        return python_tool(self.folder, "plot", *words)
 
     def draws(self, *words):
         result = self.plot(*words)
@@ -107,7 +104,7 @@ class Plot(ProgramTest):
     def test_rows_that_differ_in_more_are_not_averaged(self):
         result = self.plot("swept", "--x", "budget_tokens", "--y", "latency_ms", "--by", "system")
         self.assertEqual(result.returncode, 2)
-        self.assertRegex(result.stderr, r"\Atools/plot: --by: [^\n]*device[^\n]*--panel device[^\n]*\n\Z")
+        self.assertRegex(result.stderr, r"\Akvreplay: --by: [^\n]*device[^\n]*--panel device[^\n]*\n\Z")
         self.draws("swept", "--x", "budget_tokens", "--y", "latency_ms", "--by", "system", "--panel",
                    "device")
         self.draws("swept", "--x", "budget_tokens", "--y", "latency_ms", "--by", "system", "--where",
@@ -186,7 +183,7 @@ class Plot(ProgramTest):
                             (("nowhere", "--x", "system"), "nowhere")):
             result = self.plot(*words)
             self.assertEqual(result.returncode, 2, (words, result.stderr))
-            self.assertRegex(result.stderr, r"\Atools/plot: [^\n]*\n\Z", words)
+            self.assertRegex(result.stderr, r"\Akvreplay: [^\n]*\n\Z", words)
             self.assertIn(says, result.stderr)
 
 

@@ -1,12 +1,15 @@
 """Runs the built kvreplay in a folder of its own; for the tests beside this file, which also find
 the Python package by it."""
 
+import importlib
 import os
 import pathlib
 import resource
+import runpy
 import subprocess
 import sys
 import tempfile
+import traceback
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -15,6 +18,43 @@ SHIPPED_TRACE = SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"
 SHIPPED_PROMPT = 3072
 
 sys.path[1:1] = [str(SOURCE / "tools/python")]
+# The program then starts its Python commands with this Python, and looks for no other.
+os.environ.setdefault("KVREPLAY_PYTHON", sys.executable)
+
+
+def python_tool(folder, name, *words):
+    """What `kvreplay NAME WORDS` does, in a copy of this process: there matplotlib, which takes half
+    a second, has been imported already."""
+    importlib.import_module("kvreplay.plot_style")
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.dup2(output.fileno(), 1)
+                os.dup2(errors.fileno(), 2)
+                sys.stdout = open(1, "w", closefd=False)
+                sys.stderr = open(2, "w", closefd=False)
+                os.chdir(folder)
+                os.environ["KVREPLAY_PROGRAM"] = PROGRAM
+                sys.argv = [name, *map(str, words)]
+                sys.modules.pop(f"kvreplay.{name}", None)  # a test may have imported it
+                runpy.run_module(f"kvreplay.{name}", run_name="__main__", alter_sys=True)
+                code = 0
+            except SystemExit as end:
+                code = end.code or 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess([name, *words], code, output.read(), errors.read())
 
 
 def tree(folder):
@@ -32,9 +72,15 @@ class ProgramTest(unittest.TestCase):
         cls.addClassCleanup(temporary.cleanup)
         cls.folder = pathlib.Path(temporary.name)
 
+    # Python commands that run in a copy of the test's process, and not by the program.
+    PYTHON_TOOLS = ()
+
     @classmethod
     def kvreplay(cls, *arguments, file_bytes=None, stdout=subprocess.PIPE):
         """The result of `kvreplay ARGUMENTS` in the folder; no file may grow beyond `file_bytes`."""
+        if arguments and arguments[0] in cls.PYTHON_TOOLS:
+            return python_tool(cls.folder, *arguments)
+
         def limit():
             if file_bytes is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))

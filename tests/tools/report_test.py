@@ -12,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-from program import SOURCE, ProgramTest
+from program import SOURCE, ProgramTest, python_tool
 
 SMALL = ("--set", "timed_steps=2", "--set", "warm_up_steps=2", "--steps", "8", "--format", "none")
 VOID = {"meta", "img", "input"}
@@ -49,6 +49,8 @@ class Page(html.parser.HTMLParser):
 
 
 class Report(ProgramTest):
+    PYTHON_TOOLS = ("report",)
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
@@ -248,8 +250,7 @@ class Report(ProgramTest):
                      *SMALL, "--no-cache", "--quiet", "--out", "swept")
 
         def plot(*words):
-            return subprocess.run([sys.executable, "-B", SOURCE / "tools/plot", *words],
-                                  cwd=self.folder, capture_output=True, text=True, check=False)
+            return python_tool(self.folder, "plot", *words)
 
         self.assertEqual(plot("swept").returncode, 0)
         self.assertTrue((self.folder / "swept/figure.png").exists())
@@ -266,9 +267,9 @@ class Report(ProgramTest):
         for kind in ((), ("closed-loop",), ("results",)):
             result = plot(*kind, "nowhere")
             self.assertEqual(result.returncode, 2)
-            self.assertRegex(result.stderr, r"\Atools/plot: nowhere/[^\n]*\n\Z")
+            self.assertRegex(result.stderr, r"\Akvreplay: nowhere/[^\n]*\n\Z")
         self.assertRegex(plot("results", "--nonsense").stderr,
-                         r"\Atools/plot: [^\n]*; allowed: [^\n]*\n\Z")
+                         r"\Akvreplay: [^\n]*; allowed: [^\n]*\n\Z")
 
     def test_list_metrics_has_every_column(self):
         listed = [line.split()[0] for line in self.succeed("list", "metrics").splitlines()]

@@ -143,6 +143,8 @@ PAPER = {
 
 
 class Reproduce(ProgramTest):
+    PYTHON_TOOLS = ("reproduce",)
+
     def paper(self, change=lambda paper: None):
         paper = copy.deepcopy(PAPER)
         change(paper)
