@@ -33,18 +33,18 @@ endfunction()
 
 # Where CMAKE_UNITY_BUILD is on, the sources of one folder compile as one file: most of what a file
 # takes to compile are templates of the standard library, of JSON and of the test framework, and these
-# are then instantiated once per folder. So names at file scope are unique within a folder, except in
-# parts: each compiles by itself, because most are begun as a copy of another. Tests compile together with
-# those of the folders below, as tests/policies/decide/**.
+# are then instantiated once per folder. So names at file scope are unique within a folder. Tests
+# compile together with those of the folders below, as tests/policies/decide/**, but for a test that
+# has a part of its own, which is written as the part's file would be.
 function(kvreplay_compile_by_folder TARGET)
   set_target_properties(${TARGET} PROPERTIES UNITY_BUILD_MODE GROUP)
   foreach(source ${ARGN})
+    get_filename_component(folder ${source} DIRECTORY)
+    file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
+    string(REGEX REPLACE "^(tests/[^/]+/[^/]+)/.*" "\\1" folder ${folder})
+    string(REPLACE "/" "_" folder ${folder})
     file(STRINGS ${source} part REGEX "^const Registered<")
-    if(NOT part)
-      get_filename_component(folder ${source} DIRECTORY)
-      file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${folder})
-      string(REGEX REPLACE "^(tests/[^/]+/[^/]+)/.*" "\\1" folder ${folder})
-      string(REPLACE "/" "_" folder ${folder})
+    if(NOT part OR NOT folder MATCHES "^tests_")
       set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder})
     endif()
   endforeach()

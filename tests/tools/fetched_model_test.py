@@ -62,21 +62,21 @@ class FetchedModel(ProgramTest):
         def corpus(*options):
             run = subprocess.run(
                 [SOURCE / "tools/scripts/record-corpus", "corpus", "--model", NAME, "--kinds",
-                 "dialogue", "--lengths", "600", "--steps", "8", "--layers", "3", "--build",
+                 "dialogue", "--lengths", "360", "--steps", "8", "--layers", "3", "--build",
                  str(pathlib.Path(PROGRAM).parent), *options], cwd=self.folder, check=True,
                 capture_output=True, text=True)
             return run.stdout + run.stderr
 
         said = corpus("--dry-run")
-        self.assertRegex(said, r"dialogue-600 +600 +\d+ (s|min)")
+        self.assertRegex(said, r"dialogue-360 +360 +\d+ (s|min)")
         self.assertFalse((self.folder / "corpus").exists())
         corpus()
-        trace = self.folder / "corpus/dialogue-600.kvtrace.h5"
+        trace = self.folder / "corpus/dialogue-360.kvtrace.h5"
         self.succeed("verify", trace)
         with h5py.File(trace) as file:
-            self.assertEqual(len(file["tokens/id"]), 600)
+            self.assertEqual(len(file["tokens/id"]), 360)
             self.assertEqual(file.attrs["text_mode"], "sampled")
-            prompt = file["tokens/id"][:592]
+            prompt = file["tokens/id"][:352]
             self.assertIn("joint_lowrank", file["adapter/03"])
         text = self.tokenise("decode", " ".join(map(str, prompt)).encode()).decode()
         self.assertTrue(text.endswith("<|im_end|>\n<|im_start|>assistant\n"), text[-80:])

@@ -93,7 +93,7 @@ class LowRank final : public Scoring {
   ScoreCost cost_;
 };
 
-std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context& context) {
+std::unique_ptr<Scoring> make_low_rank(const Arguments& arguments, const Scoring::Context& context) {
   const std::int64_t width = context.shape.kv_heads * context.shape.head_dim;
   if (context.adapters == nullptr) {
     throw UserError(arguments.place("part"), "low_rank has no adapter here",
@@ -133,7 +133,7 @@ const Registered<Scoring> kLowRank({
                        "compression: rank = kv_heads * head_dim / sigma of the model that is "
                        "replayed, also where the recording is of a smaller one; at most what its "
                        "adapter has")},
-    .make = make,
+    .make = make_low_rank,
 });
 
 }  // namespace

@@ -21,7 +21,7 @@ class Pca final : public ProjectedKeys {
   }
 };
 
-std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context& context) {
+std::unique_ptr<Scoring> make_pca(const Arguments& arguments, const Scoring::Context& context) {
   const std::int64_t max = context.shape.model_heads.head_dim;
   std::int64_t dims = arguments.integer("dims");
   if (dims == 0) {
@@ -48,7 +48,7 @@ const Registered<Scoring> kPca({
                    real_parameter(
                        "dims_share", kOfModelColumns, 0.25, {0, 1},
                        "dimensions kept, as a share of head_dim of the model that is replayed")},
-    .make = make,
+    .make = make_pca,
 });
 
 }  // namespace

@@ -137,7 +137,7 @@ class ProductQuantisation final : public Scoring {
   ScoreCost cost_;
 };
 
-std::unique_ptr<Scoring> make(const Arguments& arguments, const Scoring::Context& context) {
+std::unique_ptr<Scoring> make_product_quantisation(const Arguments& arguments, const Scoring::Context& context) {
   const Quantiser quantiser{.subspaces = arguments.integer("subspaces"),
                             .code_bits = arguments.integer("code_bits"),
                             .max_iterations = arguments.integer("max_iterations")};
@@ -163,7 +163,7 @@ const Registered<Scoring> kProductQuantisation({
                        "max_iterations", "iterations", 25, {1, 10000},
                        "limit of Lloyd's iterations; PQCache does 3 to 300, as many as its "
                        "prefill hides")},
-    .make = make,
+    .make = make_product_quantisation,
 });
 
 }  // namespace

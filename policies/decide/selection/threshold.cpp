@@ -54,7 +54,7 @@ class Threshold final : public Selection {
   BestGroups best_;
 };
 
-std::vector<Parameter> parameters() {
+std::vector<Parameter> threshold_parameters() {
   std::vector<Parameter> all = Budget::parameters(400);
   all.push_back(real_parameter("alpha", "", 5, {0, 1000},
                                "how far below the best scaled logit a group may lie; 4 for OPT, 5 "
@@ -67,7 +67,7 @@ const Registered<Selection> kThreshold({
     .help = "groups whose logit exceeds the best one minus alpha: the mean count over heads, with "
             "the budget as a cap; for scores that are unscaled logits",
     .source = "InfiniGen (Lee et al., OSDI 2024), section 4.3 and its released code",
-    .parameters = parameters(),
+    .parameters = threshold_parameters(),
     .make =
         [](const Arguments& arguments, const Selection::Context& context) {
           return std::make_unique<Threshold>(arguments.real("alpha"), Budget(arguments, context),

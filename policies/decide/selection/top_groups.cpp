@@ -39,7 +39,7 @@ class TopGroups final : public Selection {
   BestGroups best_;
 };
 
-std::vector<Parameter> parameters() {
+std::vector<Parameter> top_groups_parameters() {
   std::vector<Parameter> all = Budget::parameters(256);
   all.push_back(integer_parameter("groups", "groups", 0, {0, 1e9},
                                   "groups that a query head selects; 0 = by the token budget"));
@@ -50,7 +50,7 @@ const Registered<Selection> kTopGroups({
     .name = "top_groups",
     .help = "the best groups, whole: a fixed number, or as many as fit the token budget",
     .source = "Quest (Tang et al., 2024), section 3; KVSwap: M groups of G with M G = budget",
-    .parameters = parameters(),
+    .parameters = top_groups_parameters(),
     .make =
         [](const Arguments& arguments, const Selection::Context& context) {
           return std::make_unique<TopGroups>(arguments.integer("groups"),

@@ -239,7 +239,7 @@ class DualHead final : public Layout {
   std::vector<Stream> streams_;
 };
 
-std::vector<Parameter> parameters() {
+std::vector<Parameter> dual_head_parameters() {
   std::vector<Parameter> all{
       real_parameter("headroom_share", "", 0.25, {0, 16},
                      "room per pool beyond twice the prompt's largest group, as a share of that")};
@@ -252,7 +252,7 @@ const Registered<Layout> kDualHead({
     .name = "dual_head",
     .help = "two co-retrieved groups share a pool and grow towards each other",
     .source = "DynaKV 4, dual-head pools; headroom, first fit and the greedy chain are ours",
-    .parameters = parameters(),
+    .parameters = dual_head_parameters(),
     .make = [](const Arguments& arguments, const Layout::Context& context)
         -> std::unique_ptr<Layout> { return std::make_unique<DualHead>(arguments, context); },
 });

@@ -197,7 +197,7 @@ class Grouped final : public Layout {
   std::vector<std::vector<Placed>> placed_;  // by stream and group
 };
 
-std::vector<Parameter> parameters() {
+std::vector<Parameter> grouped_parameters() {
   std::vector<Parameter> all{
       real_parameter("growth_share", "", 0.25, {0, 16},
                      "size of a further range as a share of the group's entries")};
@@ -215,7 +215,7 @@ const Registered<Layout> kGrouped({
     .name = "grouped",
     .help = "each group's entries lie side by side; a group that grows gets further ranges",
     .source = "DynaKV 4, grouped; the rule of growth is ours",
-    .parameters = parameters(),
+    .parameters = grouped_parameters(),
     .make = make<Grouped::Order::kCreation>,
 });
 
@@ -223,7 +223,7 @@ const Registered<Layout> kCorrelated({
     .name = "correlated",
     .help = "grouped, with the prompt's groups ordered so that co-retrieved ones are neighbours",
     .source = "DynaKV 4, correlation; the greedy chain and the rule of growth are ours",
-    .parameters = parameters(),
+    .parameters = grouped_parameters(),
     .make = make<Grouped::Order::kCoRetrieval>,
 });
 

@@ -39,7 +39,7 @@ class LayerPrefetch final : public Pipeline {
   std::size_t depth_;
 };
 
-const Registered<Pipeline> kRegistered{{
+const Registered<Pipeline> kLayerPrefetch{{
     .name = "layer_prefetch",
     .help = "the reads of a layer overlap with the computation of the layers before it",
     .source = "KVSwap 3.3 (depth 1); FlexGen's overlapped schedule",

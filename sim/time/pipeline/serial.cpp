@@ -23,7 +23,7 @@ class Serial final : public Pipeline {
   [[nodiscard]] std::int64_t read_buffers() const override { return 1; }
 };
 
-const Registered<Pipeline> kRegistered{{
+const Registered<Pipeline> kSerial{{
     .name = "serial",
     .help = "each layer selects, reads, then attends; nothing overlaps but writes",
     .source = "ours: the order of Quest's and ClusterKV's decode step",

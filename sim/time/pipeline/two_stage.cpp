@@ -41,7 +41,7 @@ class TwoStage final : public Pipeline {
   bool index_on_flash_;
 };
 
-const Registered<Pipeline> kRegistered{{
+const Registered<Pipeline> kTwoStage{{
     .name = "two_stage",
     .help = "representatives and groups are read under the projections, the next layer's cached "
             "groups under attention and feed-forward",
