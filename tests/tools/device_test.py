@@ -183,6 +183,7 @@ class DeviceTest(ProgramTest):
             {"format": "kvreplay probe 1", "target": {"path": "/x", "size_bytes": 1 << 30},
              "points": points}))
 
+    @unittest.skipUnless(os.environ.get("LONG_TESTS"), "takes LONG_TESTS=1")
     def test_calibrate_fits_writes_and_predicts_mixes(self):
         truth = ("nvme_jetson", "--set", "write_latency_us=50", "--set", "write_overhead_us=25",
                  "--set", "program_us=900", "--set", "read_us=60")

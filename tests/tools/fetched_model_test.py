@@ -15,7 +15,7 @@ from reference_model import ReferenceModel
 
 NAME = "smollm2-135m"
 PROMPT, STEPS = 256, 16
-PLAIN_TOKENS = 40
+PLAIN_TOKENS = 24
 
 
 class FetchedModel(ProgramTest):
@@ -56,6 +56,7 @@ class FetchedModel(ProgramTest):
                      "--steps", 8, "--layers", "3", "--out", "text.kvtrace.h5")
         self.succeed("verify", "text.kvtrace.h5")
 
+    @unittest.skipUnless(os.environ.get("LONG_TESTS"), "takes LONG_TESTS=1")
     def test_a_corpus(self):
         """A conversation in the model's chat form, whose last answer is the model's own; what is
         there already stays."""

@@ -58,6 +58,7 @@ class Notebooks(ProgramTest):
         self.check_figures(book, 3)
         self.assertIn("30 cells", self.said(book))
 
+    @unittest.skipUnless(os.environ.get("LONG_TESTS"), "takes LONG_TESTS=1")
     def test_record_and_reproduce(self):
         """Runs with weights where there are any, else on the shipped recording, and says so."""
         book = self.run_notebook("3-record-and-reproduce.ipynb")
