@@ -182,7 +182,8 @@ std::string calibration_notes(const Calibration& calibration, const std::string&
   return std::string("Fitted to random ") + (reads ? "reads" : "") +
          (reads && writes ? " and " : "") + (writes ? "writes" : "") + ", beginning at " + base +
          ". Error of IOPS: " + join(error_texts(calibration), "; ") +
-         (writes ? "." : ". Writes are not fitted.");
+         (writes ? "." : ". Writes are not fitted.") +
+         (calibration.compared.empty() ? "" : " Chosen by the " + calibration.compared + ".");
 }
 
 std::string calibration_text(const Calibration& calibration, double mixing) {
@@ -193,6 +194,7 @@ std::string calibration_text(const Calibration& calibration, double mixing) {
   text += '\n';
   for (const std::string& error : error_texts(calibration))
     text += "Error of IOPS: " + error + '\n';
+  if (!calibration.compared.empty()) text += "Chosen by the " + calibration.compared + '\n';
   return text + parameters_text(calibration, mixing);
 }
 

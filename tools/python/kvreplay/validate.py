@@ -91,7 +91,7 @@ def measure_disk(options, out):
                  "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
                  options.probe_seconds, "--out", probe)
         tell("fitting the device")
-        call("device", "calibrate", probe, "--out", device)
+        call("device", "calibrate", probe, "--part", "best", "--out", device)
     return device
 
 
