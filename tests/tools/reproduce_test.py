@@ -45,9 +45,16 @@ class Verdicts(unittest.TestCase):
         self.assertEqual([found["verdict"] for found in orders], ["reproduced", "not reproduced"])
         self.assertEqual(orders[1]["reported"], "a > b")
         self.assertEqual(orders[1]["simulated"], "b > a")
-        # |10/10.5 - 1|, 0.5, 1 and 0.5
+        # |10/10.5 - 1|, 0.5, from 2.5, and 0.5
         self.assertEqual(error["simulated"], reproduce_verdicts.short(
-            100 * (0.5 / 10.5 + 0.5 + 1 + 0.5) / 4))
+            100 * (0.5 / 10.5 + 0.5 + 0.6 + 0.5) / 4))
+
+    def test_an_error_counts_from_the_edge_of_what_was_printed(self):
+        error = reproduce_verdicts.error
+        for value, reported, expected in ((0.157, 0.1, 0.157 / 0.15 - 1), (0.14, 0.1, 0),
+                                          (0.04, 0.1, 0.2), (0.3, 0.2, 0.2), (9, 8, 9 / 8.5 - 1),
+                                          (5, 4.0, 0.25), (8, 10, 0.2), (0.66, 0.68, 0.02 / 0.68)):
+            self.assertAlmostEqual(error(value, reported), expected, places=12)
 
     def test_what_was_calibrated_on_is_no_prediction(self):
         claim = {**CLAIM, "calibrated_on": [["a", 1], ["b", 2]]}
