@@ -13,11 +13,11 @@
 namespace kvreplay {
 namespace {
 
-DeviceSpec waves(const std::string& more = "") {
+DeviceSpec waves(const std::string& more = "", int queue_depth = 8) {
   return DeviceSpec::parse(ConfigNode::parse(
-      R"({"title": "test", "part": "waves", "queue_depth": 8, "wave_us": 30, "request_us": 5,
-          "transfer_mb_s": 1000, "write_wave_us": 40)" +
-          more + "}",
+      R"({"title": "test", "part": "waves", "wave_us": 30, "request_us": 5,
+          "transfer_mb_s": 1000, "write_wave_us": 40, "queue_depth": )" +
+          std::to_string(queue_depth) + more + "}",
       "waves.json"));
 }
 
@@ -49,7 +49,7 @@ TEST(WavesDevice, ServesWhatWaitsTogether) {
   EXPECT_EQ(ends_of(waves(R"(, "completion": "together")"), 3),
             (std::vector<SimTime>{39096, 87288, 87288}));
   EXPECT_EQ(ends_of(waves(), 0, 1), (std::vector<SimTime>{40000 + 5000 + 4096}));
-  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 1)"), 2).back(), 2 * 39096);
+  EXPECT_EQ(ends_of(waves("", 1), 2).back(), 2 * 39096);
 }
 
 TEST(WavesDevice, AClosedLoopTakesTheWaveAndEachOfItsRequests) {
