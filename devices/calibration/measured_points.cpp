@@ -149,6 +149,16 @@ MeasuredPoints from_probe(const ConfigNode& root) {
                         .mean_us = above_zero(node.at("mean_us")),
                         .write_share = number(node.at("write_share"), 1)};
     if (point.write_share > 0) point.requests = positive(node.at("requests"), kMaxRequests);
+    if (node.has("round_iops")) {
+      double least = kMaxIops;
+      double greatest = 0;
+      for (const ConfigNode& round : array(node.at("round_iops"))) {
+        const double iops = above_zero(round, kMaxIops);
+        least = std::min(least, iops);
+        greatest = std::max(greatest, iops);
+      }
+      point.scatter = std::max(0.0, greatest - least) / point.iops;
+    }
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
     take_point(found, point);
