@@ -183,7 +183,7 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
     }
     for (std::size_t i = 0; i < policies.size(); ++i) {
       const std::span<const HeadAttention> attention =
-          policies[i].attend(so_far, queries, look_ahead);
+          policies[i].attend(so_far, queries, look_ahead, &exact);
       add(quality[i], exact, attention);
       if (residual) {
         quality[i].residual_error.push_back(residual->measure(exact, attention, query));

@@ -50,6 +50,12 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
   logits_.resize(static_cast<std::size_t>(shape.query_heads * seen));
   outputs_.resize(static_cast<std::size_t>(shape.query_heads * head_dim_));
 
+  choices_.resize(static_cast<std::size_t>(shape.query_heads));
+  for (Choices& choices : choices_) {
+    choices.asked_before = std::ssize(choices.of_count);
+    choices.most_before = choices.of_count.empty() ? 0 : choices.of_count.rbegin()->first;
+    choices.of_count.clear();
+  }
   const std::int64_t heads = shape.query_heads / shape.kv_heads;
   for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
     kernels::score(queries.data() + kv * heads * head_dim_, heads, entries.keys.row(kv, first),
@@ -66,6 +72,37 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
     kernels::weighted_sum(probabilities_.data() + kv * heads * seen, heads, entries.values.head(kv),
                           tokens_, head_dim_, outputs_.data() + kv * heads * head_dim_);
   }
+}
+
+const ExactStep::Best& ExactStep::best(std::int64_t query_head, std::int64_t count) const {
+  Choices& choices = choices_[static_cast<std::size_t>(query_head)];
+  const auto known = choices.of_count.find(count);
+  if (known != choices.of_count.end()) return known->second;
+  // Several counts are choices among the largest one's tokens: it comes first.
+  constexpr std::int64_t kSeveral = 3;
+  const std::int64_t most = std::min(choices.most_before, token_count());
+  if (choices.of_count.empty() && choices.asked_before >= kSeveral && count < most) {
+    static_cast<void>(best(query_head, most));
+  }
+
+  Best found{std::vector<Token>(static_cast<std::size_t>(count)), 0};
+  const std::span<const float> logits = this->logits(query_head);
+  const auto larger = choices.of_count.lower_bound(count);
+  if (larger == choices.of_count.end()) {
+    kernels::top_k(logits.data(), std::ssize(logits), count, found.tokens);
+  } else {
+    const std::vector<Token>& among = larger->second.tokens;
+    std::vector<float> scores;
+    scores.reserve(among.size());
+    for (const Token token : among) scores.push_back(logits[static_cast<std::size_t>(token)]);
+    kernels::top_k(scores.data(), std::ssize(scores), count, found.tokens);
+    for (Token& token : found.tokens) token = among[static_cast<std::size_t>(token)];
+  }
+  const std::span<const float> probabilities = this->probabilities(query_head);
+  for (const Token token : found.tokens) {
+    found.mass += static_cast<double>(probabilities[static_cast<std::size_t>(token)]);
+  }
+  return choices.of_count.emplace(count, std::move(found)).first->second;
 }
 
 bool ExactStep::finite() const {
@@ -101,9 +138,7 @@ Found compare(const ExactStep& exact, std::int64_t query_head, std::span<const T
   const auto probability = [&](Token index) -> double {
     return probabilities[static_cast<std::size_t>(index)];
   };
-  std::vector<Token> best(static_cast<std::size_t>(count));  // numbered relative to first_token()
-  kernels::top_k(exact.logits(query_head).data(), exact.token_count(), count, best);
-
+  const auto& [best, best_mass] = exact.best(query_head, count);
   double mass = 0;
   std::int64_t found = 0;
   auto next_best = best.begin();
@@ -113,8 +148,6 @@ Found compare(const ExactStep& exact, std::int64_t query_head, std::span<const T
     while (next_best != best.end() && *next_best < index) ++next_best;
     if (next_best != best.end() && *next_best == index) ++found;
   }
-  double best_mass = 0;
-  for (const Token index : best) best_mass += probability(index);
   const double total = exact.total(query_head);
   return {static_cast<double>(found) / static_cast<double>(count), mass / total, best_mass / total};
 }
