@@ -10,13 +10,16 @@
 
 namespace kvreplay {
 
+class WorkerPool;
+
 /// Full attention of one step at one layer: the reference for every system. The buffers are kept
 /// from step to step.
 class ExactStep {
  public:
   /// `entries` reach up to and including the step's own token n; queries: [query_heads, head_dim].
-  /// Tokens that a sliding window hides are excluded.
-  void compute(const LayerShape& shape, const Entries& entries, QueryRows queries);
+  /// Tokens that a sliding window hides are excluded. KV heads are spread over `pool`, if any.
+  void compute(const LayerShape& shape, const Entries& entries, QueryRows queries,
+               WorkerPool* pool = nullptr);
 
   /// Whether every logit and output is finite; false means NaN or infinity in the vectors.
   [[nodiscard]] bool finite() const;
@@ -30,7 +33,7 @@ class ExactStep {
   [[nodiscard]] std::span<const float> output(std::int64_t query_head) const;
   /// The tokens of the `count` largest logits, and the sum of their probabilities. Ascending,
   /// numbered relative to first_token(). They are kept for the next system that attends to as many
-  /// tokens, and a larger choice narrows a smaller one. Not for two threads at once.
+  /// tokens, and a larger choice narrows a smaller one. Not for two threads at once and one head.
   struct Best {
     std::vector<Token> tokens;
     double mass = 0;
@@ -48,6 +51,7 @@ class ExactStep {
   std::vector<float> probabilities_;  // [query heads, tokens seen]
   std::vector<float> outputs_;        // [query heads, head_dim]
   std::vector<double> totals_;        // [query heads]
+  std::vector<std::uint8_t> finite_;  // [KV heads]
 
   /// What best() found at this step, and how it was asked at the step before.
   struct Choices {
