@@ -79,13 +79,14 @@ Scores Aggregate::of_tokens(const Groups& groups) {
   const std::int64_t rows = combine_heads();
   const std::int64_t count = groups.count();
   // The members of all groups side by side, read once for all rows.
-  members_.clear();
-  ends_.clear();
+  members_.resize(static_cast<std::size_t>(groups.grouped_tokens()));
+  ends_.resize(static_cast<std::size_t>(count));
+  Token* next = members_.data();
   bool single = true;  // every group has one member or none
   for (GroupId group = 0; group < count; ++group) {
     const std::vector<Token>& members = groups.members(group);
-    members_.insert(members_.end(), members.begin(), members.end());
-    ends_.push_back(std::ssize(members_));
+    for (const Token token : members) *next++ = token;
+    ends_[static_cast<std::size_t>(group)] = next - members_.data();
     single = single && members.size() <= 1;
   }
   group_scores_.resize(static_cast<std::size_t>(rows * count));
