@@ -30,17 +30,60 @@ struct Suspension {
   }
 };
 
+/// Pages of the device, in the order of their addresses.
+struct PageRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// What a die has sensed stays in its page registers until its next array operation: a read of
+/// these pages takes no array time. Not under a random order of service, since the operation before
+/// a read is then not known when it arrives.
+struct PageRegister {
+  bool reused;
+
+  explicit PageRegister(const Arguments& arguments)
+      : reused(arguments.flag("reuse_page_register") &&
+               arguments.text("service_order") == "arrival") {}
+
+  [[nodiscard]] static std::vector<Parameter> parameters() {
+    return {flag_parameter("reuse_page_register", true,
+                           "a read of the pages that its die sensed last needs no array time "
+                           "(service_order arrival only)")};
+  }
+};
+
 /// One NAND die, which does one array operation at a time. Without suspension it serves in the
 /// device's order of service. With suspension, reads go in the order of arrival and before programs
 /// and erases, even one that has begun: that one ends later by all the time that the reads took, so
 /// no work is lost.
 class Die final : private EventHandler {
  public:
-  Die(Simulation& simulation, const Suspension& suspension, ServiceOrder& order)
-      : simulation_(simulation), suspension_(suspension), server_(simulation, order) {}
+  Die(Simulation& simulation, const Suspension& suspension, const PageRegister& page_register,
+      ServiceOrder& order)
+      : simulation_(simulation),
+        suspension_(suspension),
+        page_register_(page_register),
+        server_(simulation, order) {}
 
-  /// Senses for `service` ns; `done.on_event(argument)` at the end.
-  void sense(SimTime service, EventHandler& done, std::uint64_t argument) {
+  /// Whether these pages will be in the registers when the die is done with all that it was asked
+  /// for.
+  [[nodiscard]] bool will_hold(PageRange pages) const {
+    return page_register_.reused && pages.begin >= held_.begin && pages.end <= held_.end;
+  }
+
+  /// `done.on_event(argument)` once the registers hold what they `will_hold`.
+  void reuse(EventHandler& done, std::uint64_t argument) {
+    if (!suspension_.enabled) {
+      server_.use(0, done, argument);
+      return;
+    }
+    simulation_.schedule(std::max(simulation_.now(), sensing_until_), done, argument);
+  }
+
+  /// Senses the pages, of one plane group, for `service` ns; `done.on_event(argument)` at the end.
+  void sense(PageRange pages, SimTime service, EventHandler& done, std::uint64_t argument) {
+    held_ = pages;
     if (!suspension_.enabled) {
       server_.use(service, done, argument);
       return;
@@ -52,8 +95,14 @@ class Die final : private EventHandler {
     simulation_.schedule(sensing_until_, done, argument);
   }
 
+  /// Senses something that no read of a command names, such as a line of the map.
+  void sense(SimTime service, EventHandler& done, std::uint64_t argument) {
+    sense(PageRange{}, service, done, argument);
+  }
+
   /// Programs or erases for `service` ns; `done.on_event(argument)` at the end.
   void modify(SimTime service, EventHandler& done, std::uint64_t argument) {
+    held_ = {};
     if (!suspension_.enabled) {
       server_.use(service, done, argument);
       return;
@@ -89,12 +138,14 @@ class Die final : private EventHandler {
 
   Simulation& simulation_;
   const Suspension suspension_;
+  const PageRegister page_register_;
   OrderedServer server_;  ///< without suspension
 
   Fifo<Modification> modifications_;  ///< the first is in the array, or interrupted
   bool running_ = false;
   SimTime modify_until_ = 0;
   SimTime sensing_until_ = 0;
+  PageRange held_;  ///< by the page registers after all that was asked for
 };
 
 }  // namespace kvreplay::flash

@@ -8,8 +8,8 @@
 // The structure (firmware, die, channel and link time, page by page; writes acknowledged from a
 // buffer) is that of NVMeVirt (Kim et al., FAST '23) and ConZone. What happens inside a mechanism
 // is in devices/flash, one header each, in the order in which a command meets them: service_order,
-// map_cache, partial_writes, die (with suspension), read_retry, write_booster, garbage_collector,
-// thermal. Each is off by default, and then costs no event and no time.
+// map_cache, partial_writes, die (with page registers and suspension), read_retry, write_booster,
+// garbage_collector, thermal. Each is off by default, and then costs no event and no time.
 
 #include <algorithm>
 #include <bit>
@@ -131,6 +131,11 @@ class FlashDevice final : public Device, private EventHandler {
   [[nodiscard]] std::uint64_t last_page(const IoCommand& command) const {
     return (command.offset + command.bytes - 1) / geometry_.page_bytes;
   }
+  /// Those of the command's pages that lie in one plane group.
+  [[nodiscard]] PageRange pages_in_group(const IoCommand& command, std::uint64_t group) const {
+    return {std::max(first_page(command), group * geometry_.planes),
+            std::min(last_page(command) + 1, (group + 1) * geometry_.planes)};
+  }
   struct Part {
     std::uint64_t begin;
     std::uint64_t end;
@@ -244,7 +249,8 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
       order_(arguments),
       controller_(simulation_),
       channels_(geometry_.channels, OrderedServer(simulation_, order_)),
-      dies_(geometry_.dies(), Die(simulation_, Suspension(arguments), order_)),
+      dies_(geometry_.dies(),
+            Die(simulation_, Suspension(arguments), PageRegister(arguments), order_)),
       links_(arguments.text("link_duplex") == "full" ? 2 : 1, OrderedServer(simulation_, order_)),
       slots_(limits_.queue_depth),
       buffer_free_(unsigned_of(arguments, "write_buffer_bytes")),
@@ -383,11 +389,17 @@ void FlashDevice::sense(std::uint16_t slot) {
   const std::uint64_t first = geometry_.group_of_page(first_page(read));
   const std::uint64_t last = geometry_.group_of_page(last_page(read));
   slots_[slot].left = static_cast<std::uint32_t>(last_page(read) - first_page(read) + 1);
-  counters_.sensed_pages += slots_[slot].left;
   for (std::uint64_t group = first; group <= last; ++group) {
-    dies_[geometry_.die_of_stripe(geometry_.stripe_of_group(group))].sense(
-        read_time_ + retry_.extra(), *this,
-        pack(Stage::kSensed, slot, static_cast<std::uint32_t>(group - first)));
+    Die& die = dies_[geometry_.die_of_stripe(geometry_.stripe_of_group(group))];
+    const std::uint64_t event =
+        pack(Stage::kSensed, slot, static_cast<std::uint32_t>(group - first));
+    const PageRange pages = pages_in_group(read, group);
+    if (die.will_hold(pages)) {
+      die.reuse(*this, event);
+      continue;
+    }
+    counters_.sensed_pages += pages.end - pages.begin;
+    die.sense(pages, read_time_ + retry_.extra(), *this, event);
   }
 }
 
@@ -397,9 +409,8 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
   const std::uint64_t group = geometry_.group_of_page(first) + group_in_command;
   OrderedServer& channel =
       channel_of_die(geometry_.die_of_stripe(geometry_.stripe_of_group(group)));
-  const std::uint64_t begin = std::max(first, group * geometry_.planes);
-  const std::uint64_t end = std::min(last_page(read) + 1, (group + 1) * geometry_.planes);
-  for (std::uint64_t page = begin; page < end; ++page) {
+  const PageRange pages = pages_in_group(read, group);
+  for (std::uint64_t page = pages.begin; page < pages.end; ++page) {
     const std::uint64_t bytes = channel_bytes(part_in_page(read, page));
     counters_.flash_read_bytes += bytes;
     channel.use(on_channel(bytes), *this,
@@ -588,9 +599,9 @@ std::vector<Parameter> parameters() {
   };
   for (const std::vector<Parameter>& mechanism :
        {ServiceOrder::parameters(), MapCache::parameters(), PartialWrites::parameters(),
-        Suspension::parameters(), ReadRetry::parameters(), WriteBooster::parameters(),
-        GarbageCollector::parameters(), Thermal::parameters(), Energy::parameters(),
-        endurance_parameters()}) {
+        PageRegister::parameters(), Suspension::parameters(), ReadRetry::parameters(),
+        WriteBooster::parameters(), GarbageCollector::parameters(), Thermal::parameters(),
+        Energy::parameters(), endurance_parameters()}) {
     all.insert(all.end(), mechanism.begin(), mechanism.end());
   }
   return all;

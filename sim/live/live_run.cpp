@@ -270,6 +270,12 @@ class LiveSequence::Prefill final : public Attention {
   [[nodiscard]] bool wants_queries_ahead() const override {
     return !sequence_.ahead_of_layer_.empty();
   }
+  void take_residual_norms(std::int64_t layer, std::span<const float> norms) override {
+    const LiveOptions& options = sequence_.options_;
+    const std::int64_t window = std::min(options.query_window, options.prompt_tokens);
+    sequence_.trace_->keep_residual_norms(layer, norms.last(static_cast<std::size_t>(window)));
+  }
+  [[nodiscard]] bool wants_residual_norms() const override { return sequence_.trace_ != nullptr; }
 
  private:
   void add(std::size_t layer, const Entries& entries, const QueryWindow& window) {
@@ -407,6 +413,7 @@ void LiveSequence::attend(std::size_t layer) {
     trace_->keep(batch);
   }
   transformer_.finish_layer();
+  if (trace_) trace_->keep_residual_norms(index, transformer_.residual_norms());
   if (in_memory_[layer]) {
     in_memory_[layer]->add_token();
   } else {
@@ -510,6 +517,7 @@ void LiveSequence::finish(LiveResult& result) {
   }
   if (!trace_ || result.interrupted) return;
   trace_->write(true);
+  trace_->write_output_weights(model_);
   statistics_.log_probability.back() = 0;
   writer_->write_tokens(ids_, statistics_.entropy, statistics_.top_probability,
                         statistics_.log_probability);

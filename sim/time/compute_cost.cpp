@@ -54,12 +54,12 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
     compute.score_ns = score != nullptr
                            ? score->ns(load.score_flops)
                            : platform.selection_overhead_ns +
-                                 load.batch * platform.sequence_overhead_ns +
                                  platform.kernel_ns(load.score_flops, load.score_bytes);
   }
   compute.attend_ns = attention != nullptr
                           ? attention->ns(attention_flops / 4)
                           : platform.kernel_ns(attention_flops, load.attended_bytes);
+  compute.attend_ns += platform.read_ns(load.read_requests, load.read_bytes);
   compute.attend_ns +=
       platform.kernel_ns(0, state_bytes) + platform.kernel_ns(expert_flops, expert_bytes);
   if (matrix != nullptr) {

@@ -16,13 +16,15 @@ struct LayerLoad {
   double score_bytes = 0;      ///< representatives read
   double attended_tokens = 0;  ///< per query head, summed over sequences
   double attended_bytes = 0;   ///< keys and values of those tokens for all KV heads, as stored
-  std::int64_t layer = 0;      ///< of the model
+  std::int64_t read_requests = 0;
+  std::int64_t read_bytes = 0;
+  std::int64_t layer = 0;  ///< of the model
 };
 
 struct LayerCompute {
   SimTime project_ns = 0;  ///< Q, K, V projections, and the layer's fixed overhead
   SimTime score_ns = 0;
-  SimTime attend_ns = 0;  ///< attention, output projection and feed-forward, each by its roofline
+  SimTime attend_ns = 0;  ///< what was read made ready; attention, output projection, feed-forward
   double dram_bytes = 0;  ///< read by all of these
 };
 

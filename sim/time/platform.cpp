@@ -27,10 +27,11 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "kernel launches and synchronisation, once per layer and step"),
       real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
                      "the same for scoring, top-k and gathering, in layers that select"),
-      real_parameter(
-          "sequence_overhead_us", "us", 0, {0, 1e6},
-          "additional overhead per sequence of the batch in layers that select: slot tables, "
-          "copies of entries"),
+      real_parameter("read_request_us", "us", 0, {0, 1e6},
+                     "processor time per read request: submission, completion, slot tables"),
+      real_parameter("read_copy_gb_s", "GB/s", 0, {0, 1e6},
+                     "rate at which the processor moves what was read to where kernels find it; "
+                     "0: takes no time"),
       real_parameter("compute_power_w", "W", 0, {0, 1e6},
                      "power of the processor while it computes, without DRAM; 0: not known"),
       real_parameter("waiting_power_w", "W", 0, {0, 1e6},
@@ -131,7 +132,8 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.dram_bytes = given.integer("dram_bytes");
   platform.layer_overhead_ns = std::llround(given.real("layer_overhead_us") * 1e3);
   platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
-  platform.sequence_overhead_ns = std::llround(given.real("sequence_overhead_us") * 1e3);
+  platform.read_request_ns = given.real("read_request_us") * 1e3;
+  platform.read_copy_bytes_s = given.real("read_copy_gb_s") * 1e9;
   platform.compute_power_w = given.real("compute_power_w");
   platform.waiting_power_w = given.real("waiting_power_w");
   platform.dram_pj_bit = given.real("dram_pj_bit");
@@ -141,6 +143,12 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
     platform.kernels_text = node.at("kernels").raw().dump();
   }
   return platform;
+}
+
+SimTime PlatformSpec::read_ns(std::int64_t requests, std::int64_t bytes) const {
+  const double copy_ns =
+      read_copy_bytes_s > 0 ? static_cast<double>(bytes) / read_copy_bytes_s * 1e9 : 0;
+  return static_cast<SimTime>(std::ceil(static_cast<double>(requests) * read_request_ns + copy_ns));
 }
 
 SimTime PlatformSpec::kernel_ns(double flops, double bytes) const {

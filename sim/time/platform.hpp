@@ -65,7 +65,8 @@ struct PlatformSpec {
   std::int64_t dram_bytes = 0;
   SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once per layer
   SimTime selection_overhead_ns = 0;  ///< likewise for scoring, top-k and gathering
-  SimTime sequence_overhead_ns = 0;   ///< overhead of selection per sequence of a batch
+  double read_request_ns = 0;         ///< of the processor, per read request
+  double read_copy_bytes_s = 0;       ///< of what was read; 0 = takes no time
 
   // 0 = not known.
   double compute_power_w = 0;  ///< of the processor while it computes
@@ -82,6 +83,9 @@ struct PlatformSpec {
   /// Roofline: the longer of arithmetic and memory traffic (Williams et al., CACM 2009), in whole
   /// nanoseconds, rounded up.
   [[nodiscard]] SimTime kernel_ns(double flops, double bytes) const;
+
+  /// Processor time for `requests` reads of `bytes` altogether, besides the kernels.
+  [[nodiscard]] SimTime read_ns(std::int64_t requests, std::int64_t bytes) const;
 };
 
 }  // namespace kvreplay

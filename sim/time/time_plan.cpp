@@ -233,16 +233,21 @@ class StepTimer {
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
       }
-      const LayerCompute compute = layer_compute(model_, platform_, load);
-      work.project_query_ns = query_share(model_.layer(load.layer), compute.project_ns);
-      work.project_key_value_ns = compute.project_ns - work.project_query_ns;
-      work.score_ns = compute.score_ns;
-      work.attend_ns = compute.attend_ns;
       const bool merge = target.plan == nullptr || target.plan->io.merge_reads;
       make_commands(reads_, false, merge, work.commands(TransferKind::kReads));
       make_commands(writes_, true, true, work.commands(TransferKind::kWrites));
       make_commands(index_reads_, false, true, work.commands(TransferKind::kIndexReads));
       make_commands(cache_reads_, false, merge, work.commands(TransferKind::kCacheReads));
+      for (const TransferKind kind :
+           {TransferKind::kReads, TransferKind::kIndexReads, TransferKind::kCacheReads}) {
+        load.read_requests += std::ssize(work.commands(kind));
+        for (const IoCommand& command : work.commands(kind)) load.read_bytes += command.bytes;
+      }
+      const LayerCompute compute = layer_compute(model_, platform_, load);
+      work.project_query_ns = query_share(model_.layer(load.layer), compute.project_ns);
+      work.project_key_value_ns = compute.project_ns - work.project_query_ns;
+      work.score_ns = compute.score_ns;
+      work.attend_ns = compute.attend_ns;
       timing_.attended_tokens += load.attended_tokens;
       kernel_bytes_ += compute.dram_bytes;
       cache_[i] = {timing_.hit_bytes - before.hit_bytes,

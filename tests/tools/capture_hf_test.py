@@ -154,14 +154,23 @@ for model in models:
     print(f"MODEL {name} {code}", file=sys.stderr, flush=True)
 """
 
-# Log-probabilities against transformers' plain implementation, and keys before RoPE against what
-# the projections give: MODEL for each MODEL.kvtrace.h5 and MODEL.pre.kvtrace.h5.
+# Log-probabilities against transformers' plain implementation, keys before RoPE against what the
+# projections give, and what attention's output does to the residual stream: MODEL for each
+# MODEL.kvtrace.h5 and MODEL.pre.kvtrace.h5.
 COMPARE_KINDS = """
 import sys, h5py, numpy, torch
 from transformers import AutoModelForCausalLM
 for name in sys.argv[1:]:
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="eager").eval()
-    before = {}
+    before, streams, added = {}, {}, {}
+    for at, block in enumerate(model.model.layers):
+        after = getattr(block, "post_attention_layernorm", None)
+        norm = getattr(block, "pre_feedforward_layernorm", after)
+        if norm is not None:
+            norm.register_forward_pre_hook(
+                lambda _, inputs, at=at: streams.update({at: inputs[0][0].norm(dim=-1)}))
+        if norm is not after:
+            after.register_forward_pre_hook(lambda _, inputs, at=at: added.update({at: inputs[0][0]}))
     for module in model.modules():
         if hasattr(module, "k_proj") and hasattr(module, "layer_idx"):
             (getattr(module, "k_norm", None) or module.k_proj).register_forward_hook(
@@ -172,6 +181,29 @@ for name in sys.argv[1:]:
             logs = torch.log_softmax(model(ids[None]).logits[0], -1)
         logs = logs[torch.arange(len(ids) - 1), ids[1:]]
         off = (logs - torch.tensor(trace["tokens/log_probability"][:-1])).abs().max()
+        for layer in map(int, trace.attrs["recorded_layers"]):
+            group = trace[f"layer/{layer:02}"]
+            if "output_sketch" not in group:
+                assert "residual_norm" not in group
+                print("without a sketch", name, layer)
+                continue
+            start = group["query"].attrs["query_start"]
+            norms = streams[layer].detach()
+            block = model.model.layers[layer]
+            matrix = block.self_attn.o_proj.weight.detach()
+            if layer in added:
+                norms = norms * added[layer].square().mean(-1).sqrt()
+                matrix = (1 + block.post_attention_layernorm.weight.detach())[:, None] * matrix if (
+                    name.startswith("gemma3")) else (
+                    block.post_attention_layernorm.weight.detach()[:, None] * matrix)
+            theirs = torch.tensor(group["residual_norm"][:])
+            assert ((norms[start:] - theirs).abs() < 1e-4 * theirs).all(), (name, layer)
+            errors = torch.randn(matrix.shape[1], 50, generator=torch.Generator().manual_seed(1))
+            ratio = (torch.tensor(group["output_sketch"][:]) @ errors).norm(dim=0) / (
+                matrix @ errors).norm(dim=0)
+            # 9 % for one vector; the 50 share the sketch.
+            assert (ratio - 1).abs().max() < 0.4 and abs(ratio.mean() - 1) < 0.1, (name, ratio)
+            print("sketched", name, layer)
     assert off < 1e-4, (name, float(off))
     with h5py.File(name + ".pre.kvtrace.h5") as trace:
         for layer in trace.attrs["recorded_layers"]:
@@ -229,6 +261,9 @@ class CaptureTest(TorchTest):
                            code=code)
         return trace, said
 
+    def arrays(self, trace):
+        return self.python("-c", "import h5py, sys; print(*h5py.File(sys.argv[1])['layer/00'])", trace)
+
     def test_teacher_forced(self):
         trace, said = self.capture("forced.kvtrace.h5", "--layers", "0,2,3")
         self.assertIn("MB", said)
@@ -244,6 +279,7 @@ class CaptureTest(TorchTest):
         said = self.python("-c", COMPARE, self.model, trace, 8e-3)
         self.assertIn("compared [0, 2]", said)
         self.assertNotIn("ahead", said)
+        self.assertIn("output_sketch", self.arrays(trace))
 
     def test_adapters_of_another_text_in_the_same_run(self):
         other = self.folder / "other.txt"
@@ -254,6 +290,7 @@ class CaptureTest(TorchTest):
         said = self.succeed("inspect", trace)
         self.assertIn("joint_lowrank", said)
         self.assertNotIn("adapter", said.partition("cannot run")[2])
+        self.assertIn("residual_norm", self.arrays(trace))
 
     def test_mistakes(self):
         for options, says in ((("--layers", "4"), "0 to 3"),
@@ -327,6 +364,11 @@ class CaptureKindsTest(TorchTest):
         for name in recorded:
             pairs, by_layer = of_kind[name]
             self.assertIn(f"same {name} {'by layer' if by_layer else ''} {pairs}", said)
+            # Cohere adds attention's output and the next part's in one sum.
+            told = "without a sketch" if name == "cohere2" else "sketched"
+            self.assertIn(f"{told} {name} 1", said)
+        if "cohere2" in recorded:
+            self.assertIn("output_sketch and residual_norm are left out", results["cohere2"][1])
 
         self.assertIn("keys cannot be turned back", results["scaled"][1])
         self.refuses(["convert", self.folder / "scaled.kvtrace.h5",

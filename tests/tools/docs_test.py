@@ -30,6 +30,12 @@ class Docs(ProgramTest):
                              ["explain", page.stem, "--markdown"])
                 self.assertEqual(page.read_text(), self.succeed(*arguments), AGAIN)
 
+    def test_the_page_on_models_lists_each_preset(self):
+        listed = re.findall(r"^\| `([\w.-]+)` \| \d+ \|", (SOURCE / "docs/models.md").read_text(),
+                            re.MULTILINE)
+        presets = {path.stem for path in (SOURCE / "configs/models").glob("*.json")}
+        self.assertEqual((len(listed), set(listed)), (len(presets), presets))
+
     def test_markdown_is_for_systems_alone(self):
         self.refuses(["explain", "ufs40", "--markdown"], ["system", "ufs40"])
         self.refuses(["list", "devices", "--markdown"], ["--markdown", "systems"])

@@ -7,7 +7,7 @@ import unittest
 
 from program import SHIPPED_TRACE, SOURCE, ProgramTest
 
-from kvreplay import UserError, reproduce, reproduce_papers, reproduce_verdicts
+from kvreplay import UserError, reproduce, reproduce_papers, reproduce_runs, reproduce_verdicts
 
 DIALOGUE = "smollm2-135m-dialogue-6k.kvtrace.h5"
 
@@ -45,9 +45,16 @@ class Verdicts(unittest.TestCase):
         self.assertEqual([found["verdict"] for found in orders], ["reproduced", "not reproduced"])
         self.assertEqual(orders[1]["reported"], "a > b")
         self.assertEqual(orders[1]["simulated"], "b > a")
-        # |10/10.5 - 1|, 0.5, 1 and 0.5
+        # |10/10.5 - 1|, 0.5, from 2.5, and 0.5
         self.assertEqual(error["simulated"], reproduce_verdicts.short(
-            100 * (0.5 / 10.5 + 0.5 + 1 + 0.5) / 4))
+            100 * (0.5 / 10.5 + 0.5 + 0.6 + 0.5) / 4))
+
+    def test_an_error_counts_from_the_edge_of_what_was_printed(self):
+        error = reproduce_verdicts.error
+        for value, reported, expected in ((0.157, 0.1, 0.157 / 0.15 - 1), (0.14, 0.1, 0),
+                                          (0.04, 0.1, 0.2), (0.3, 0.2, 0.2), (9, 8, 9 / 8.5 - 1),
+                                          (5, 4.0, 0.25), (8, 10, 0.2), (0.66, 0.68, 0.02 / 0.68)):
+            self.assertAlmostEqual(error(value, reported), expected, places=12)
 
     def test_what_was_calibrated_on_is_no_prediction(self):
         claim = {**CLAIM, "calibrated_on": [["a", 1], ["b", 2]]}
@@ -140,6 +147,33 @@ PAPER = {
          "where": {"bytes": 1048576, "depth": 32}, "reported": ">1"},
     ],
 }
+
+
+class Recordings(unittest.TestCase):
+    """Which recordings a run replays. The shipped story stands for a corpus of its length."""
+
+    def setUp(self):
+        self.roles = {"story": "s.h5", "dialogue": "d.h5"}
+        self.tokens = 3328
+        self.recordings = reproduce_runs.Recordings(self.roles, [SHIPPED_TRACE])
+
+    def test_one_of_the_papers_length_is_not_stretched(self):
+        for settings in ({"model.context_tokens": self.tokens, "batch": 4},
+                         {"tokens": self.tokens, "batch": 4}):
+            self.assertEqual(self.recordings.of({"traces": ["story"]}, settings),
+                             ([SHIPPED_TRACE], {"batch": 4}))
+
+    def test_other_lengths_take_the_roles_and_stretch_them(self):
+        self.assertEqual(self.recordings.of({}, {"model.context_tokens": 8192}),
+                         (["s.h5", "d.h5"], {"model.context_tokens": 8192}))
+        self.assertEqual(self.recordings.of({"traces": ["dialogue"]}, {"tokens": 8192}),
+                         (["d.h5"], {}))
+        self.assertEqual(self.recordings.of({}, {}), (["s.h5", "d.h5"], {}))
+
+    def test_a_corpus_is_a_folder_of_traces(self):
+        self.assertEqual(len(reproduce_runs.find_corpus([SHIPPED_TRACE.parent])), 2)
+        with self.assertRaisesRegex(UserError, r"--corpus .*configs: found no \*.kvtrace.h5"):
+            reproduce_runs.find_corpus([SOURCE / "configs"])
 
 
 class Reproduce(ProgramTest):

@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "policies/decide/precision/support/controller_training.hpp"
+#include "policies/decide/precision/support/key_form.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
 #include "tools/kvreplay/option_values.hpp"
@@ -88,6 +89,13 @@ void add_train_controller(CLI::App& program) {
   positive("--distance", options->label.distance_tokens,
            "Minimum distance of a query from a token");
   positive("--group-channels", options->label.group_channels, "Channels that share a scale");
+  command
+      ->add_option("--keys", options->label.keys,
+                   "Form in which keys are rounded, as precision.keys of the system that will use "
+                   "the controller")
+      ->check(CLI::IsMember(key_form_names()))
+      ->type_name("FORM")
+      ->capture_default_str();
   weight("--alpha", options->train.alpha, "Weight of the cross-entropy");
   weight("--beta", options->train.beta, "Weight of the expected cost in bits");
   weight("--gamma", options->train.gamma, "Weight of the expected loss of quality");

@@ -4,10 +4,10 @@
 Works with every model that takes its attention function from transformers' attention interface and
 whose attention a trace can say: before it records, the model's own attention on the first tokens is
 compared with what follows from the trace, layer by layer. Keys and values are recorded before KV
-heads are repeated; queries of the prompt's last window and of every decode step; and `query_ahead`,
-what the layer's own norm and attention make of the residual stream that entered the layer before.
-Needs torch, transformers, h5py and tqdm (pip install torch
-transformers h5py tqdm).
+heads are repeated; queries of the prompt's last window and of every decode step; `query_ahead`,
+what the layer's own norm and attention make of the residual stream that entered the layer before;
+and how attention's output enters the residual stream, where a layer adds its projection to it.
+Needs torch, transformers, h5py and tqdm (pip install torch transformers h5py tqdm).
 """
 
 import argparse
@@ -57,6 +57,8 @@ STORED = {"f16": torch.float16, "bf16": torch.bfloat16}
 COMPARED_TOKENS = 64
 # Largest error of attention's output in single precision, relative to its norm.
 TOLERANCE = 1e-3
+# Rows of `output_sketch`: a norm is then off by 9 %.
+SKETCH_ROWS = 64
 # What attention may be given that a trace has no place for.
 UNSAID = {"s_aux": "learned sinks", "softcap": "a soft cap on its scores",
           "position_bias": "a bias by position"}
@@ -127,6 +129,86 @@ def look_ahead(block, entered, options):
     block.self_attn(hidden_states=block.input_layernorm(entered), **without_cache(options))
 
 
+class ResidualStream:
+    """How a decoder block adds attention's output to the residual stream: the output projection, or
+    its root mean square norm, ahead of the norm of the next part."""
+
+    def __init__(self, block):
+        self.block = block
+        self.projection = next((getattr(block.self_attn, name) for name in
+                                ("o_proj", "out_proj", "dense") if hasattr(block.self_attn, name)), None)
+        after = getattr(block, "post_attention_layernorm", None)
+        before = getattr(block, "pre_feedforward_layernorm", None)
+        # Gemma normalises what it adds. Elsewhere that name is of the next part's norm.
+        self.norm, self.next = (after, before) if before is not None else (None, after)
+        self.entered = self.projected = self.divisor = None
+
+    def weights(self):
+        """Of the norm, [hidden]: what it makes of ones; 1 where there is none."""
+        ones = torch.ones(self.projection.out_features, device=self.projection.weight.device,
+                          dtype=self.projection.weight.dtype)
+        return ones.float() if self.norm is None else self.norm(ones[None])[0].float()
+
+    @torch.no_grad()
+    def sketch(self):
+        """[SKETCH_ROWS, query_heads * head_dim], with the same signs for every layer."""
+        matrix = self.projection.weight.float() * self.weights()[:, None]
+        signs = numpy.random.default_rng(1).choice((-1, 1), (SKETCH_ROWS, matrix.shape[0]))
+        signs = torch.tensor(signs, dtype=torch.float32, device=matrix.device)
+        return (signs @ matrix / math.sqrt(SKETCH_ROWS)).cpu().numpy()
+
+    def compare(self, attended, hooks, differs):
+        """From now on calls differs(reason) where a pass adds something else. `attended()` is what
+        attention gave in it, None where it was asked alone. Appends its hooks to `hooks`."""
+        linear = isinstance(self.projection, torch.nn.Linear)
+        if not linear or not self.projection.weight.is_floating_point() or self.next is None:
+            differs("a layer's output projection and the norm that follows are not where they are "
+                    "looked for")
+            return
+
+        def enter(_, arguments, options):
+            self.entered = arguments[0] if arguments else options["hidden_states"]
+
+        def project(_, arguments, output):
+            given = attended()
+            if given is None:
+                return
+            self.projected = output
+            if given.numel() != arguments[0].numel() or relative(
+                    (arguments[0].reshape(given.shape) - given).float(), given.float()) > TOLERANCE:
+                differs("a layer changes attention's output before it projects it")
+
+        def add(_, arguments):
+            added, exact = self.projected, TOLERANCE
+            if self.norm is not None:
+                added = self.norm(added)
+                exact = max(exact, 4 * torch.finfo(added.dtype).eps)
+                rows = self.projected.float()
+                plain = rows / rows.square().mean(-1, keepdim=True).sqrt() * self.weights()
+                if relative(plain - added.float(), plain) > exact:
+                    differs("a layer's norm of what attention adds is no root mean square norm")
+            if not arguments or relative((arguments[0] - self.entered - added).float(),
+                                         arguments[0].float()) > exact:
+                differs("a layer adds more than attention's projection ahead of its next norm")
+
+        hooks += [self.block.register_forward_pre_hook(enter, with_kwargs=True),
+                  self.projection.register_forward_hook(project),
+                  self.next.register_forward_pre_hook(add)]
+
+    def watch(self, take):
+        """From now on calls take(norms) in each pass: `residual_norm` of its tokens."""
+        def divide(_, arguments):
+            self.divisor = arguments[0][0].float().square().mean(-1).sqrt()
+
+        def stream(_, arguments):
+            norms = arguments[0][0].float().norm(dim=-1)
+            take(norms if self.norm is None else norms * self.divisor)
+
+        if self.norm is not None:
+            self.norm.register_forward_pre_hook(divide)
+        self.next.register_forward_pre_hook(stream)
+
+
 class Layer(typing.NamedTuple):
     """The arguments of a layer's attention."""
 
@@ -150,8 +232,11 @@ class Comparison:
         self.model, self.recorded, self.blocks = model, recorded, blocks
         self.layers = {}  # by number, a Layer
         self.not_compared = []
+        self.attended = None  # latest output of attention, [1, tokens, heads, dim]
         self.ahead = None  # the query that look_ahead() gave; True while it runs
         self.no_ahead = "" if blocks else "layers are not made of input_layernorm and self_attn"
+        self.no_stream = self.no_ahead
+        self.streams = [ResidualStream(blocks[layer]) for layer in recorded] if blocks else []
 
     @torch.no_grad()
     def run(self, ids):
@@ -159,6 +244,9 @@ class Comparison:
         ALL_ATTENTION_FUNCTIONS.register(NAME, self.attention)
         hooks = [block.register_forward_pre_hook(self.look, with_kwargs=True)
                  for block in self.blocks]
+        for stream in self.streams:
+            stream.compare(lambda: self.attended if self.ahead is None else None, hooks,
+                           self.adds_otherwise)
         self.model(torch.tensor([ids], device=self.model.device), use_cache=False)
         for hook in hooks:
             hook.remove()
@@ -167,6 +255,9 @@ class Comparison:
             print(f"{PROGRAM}: note: the model has no plain attention to compare layers "
                   f"{numbers(self.not_compared)} with", file=sys.stderr)
         return self.layers
+
+    def adds_otherwise(self, reason):
+        self.no_stream = self.no_stream or reason
 
     def look(self, block, arguments, options):
         """Whether look_ahead() gives the layer's query when it is given the layer's own input."""
@@ -208,7 +299,8 @@ class Comparison:
             self.not_compared.append(layer)
             output, _ = sdpa_attention_forward(module, query, key, value, attention_mask,
                                                scaling=scaling, **options)
-            return output.to(kind), None
+            self.attended = output.to(kind)
+            return self.attended, None
         output, _ = own(module, query, key, value, added.float(), scaling=scale, **options)
         ran, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling,
                                         **options)
@@ -218,7 +310,8 @@ class Comparison:
             said = trace_attention(query, key, value, scale,
                                    visible(rows, keys, keys, asked.windows[0], query.device))
             self.check_equal(layer, asked, output, said, options)
-        return output.to(kind), None
+        self.attended = output.to(kind)
+        return self.attended, None
 
     def check_said(self, layer, asked, key, value, options):
         """Raises UserError for features that are recognised by name."""
@@ -501,6 +594,20 @@ class Recorder:
         for block in blocks:
             block.register_forward_pre_hook(look, with_kwargs=True)
 
+    def watch_streams(self, streams):
+        """From now on `residual_norm` of each recorded layer is kept; `streams` in their order."""
+        for layer, stream in zip(self.layers, streams, strict=True):
+            group = self.file[f"layer/{layer:02}"]
+            group["output_sketch"] = stream.sketch()
+            norms = group.create_dataset("residual_norm", group["query"].shape[1:2], numpy.float32)
+            stream.watch(lambda row, to=norms: self.keep_norms(to, row))
+
+    def keep_norms(self, to, norms):
+        begin, end = self.row, self.row + len(norms)
+        if end > self.begin:
+            to[max(begin - self.begin, 0):end - self.begin] = norms[
+                max(0, self.begin - begin):].cpu().numpy()
+
     def watch_rope(self):
         """From now on each recorded layer, in chunks where `compares_rope` is set, is asked a second
         time, with position embeddings that turn nothing."""
@@ -635,16 +742,22 @@ def capture(arguments):
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, sdpa_mask)
     ALL_ATTENTION_FUNCTIONS.register(NAME, sdpa_attention_forward)
     model.set_attn_implementation(NAME)
-    blocks = [] if arguments.no_query_ahead else decoder_blocks(model, config.num_hidden_layers)
+    blocks = decoder_blocks(model, config.num_hidden_layers)
     comparison = Comparison(model, layers, blocks)
     kinds = comparison.run((ids[:wanted] * COMPARED_TOKENS)[:COMPARED_TOKENS])
     if comparison.no_ahead and not arguments.no_query_ahead:
         print(f"{PROGRAM}: note: query_ahead is left out: {comparison.no_ahead}",
               file=sys.stderr)
+    if comparison.no_ahead or arguments.no_query_ahead:
         blocks = []
+    streams = [] if comparison.no_stream else comparison.streams
+    if comparison.no_stream:
+        print(f"{PROGRAM}: note: output_sketch and residual_norm are left out: "
+              f"{comparison.no_stream}", file=sys.stderr)
     heads, kv_heads, dim = kinds[layers[0]][1:4]
     queries = (2 if blocks else 1) * heads * (total - begin)
     size = len(layers) * dim * 2 * (2 * kv_heads * total + queries) + 16 * total
+    size += len(streams) * 4 * (SKETCH_ROWS * heads * dim + total - begin)
     free = shutil.disk_usage(arguments.out.absolute().parent).free
     print(f"{arguments.out}: {len(layers)} layers, {total} tokens: {size / 1e6:.1f} MB of "
           f"{free / 1e6:.0f} MB free", file=sys.stderr)
@@ -671,6 +784,8 @@ def capture(arguments):
     try:
         ALL_ATTENTION_FUNCTIONS.register(NAME, recorder.attention)
         recorder.watch(blocks)
+        if streams:
+            recorder.watch_streams(streams)
         recorder.watch_rope()
         recorder.finish(run(model, recorder, ids, arguments.prompt, total, arguments.generate,
                             arguments.chunk), config)

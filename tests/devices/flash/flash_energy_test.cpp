@@ -48,7 +48,10 @@ TEST(FlashEnergy, OfReadsByHand) {
   EXPECT_DOUBLE_EQ(energy_nj(device, {{512, 512, false}}, 50), by_hand(1, 0, 4096, 50));
   // From the middle of a page of 16 KiB to the middle of the fourth.
   EXPECT_DOUBLE_EQ(energy_nj(device, {{8192, 49152, false}}, 0), by_hand(4, 0, 49152, 0));
+  // The die still holds the page of the read before.
   EXPECT_DOUBLE_EQ(energy_nj(device, {{0, 4096, false}, {4096, 4096, false}}, 0),
+                   by_hand(1, 0, 8192, 0));
+  EXPECT_DOUBLE_EQ(energy_nj(device, {{0, 4096, false}, {1 << 20, 4096, false}}, 0),
                    by_hand(2, 0, 8192, 0));
 }
 

@@ -302,6 +302,42 @@ TEST_F(LiveTest, InMemoryIsTheClosedLoopToo) {
   }
 }
 
+TEST_F(LiveTest, ItsTraceTellsHowAttentionEntersTheResidualStream) {
+  const std::string path = source_folder() + "/configs/systems/streaming_llm.json";
+  const SystemSpec system = SystemSpec::parse(
+      ConfigNode::load(path).with("retention.window_tokens", "40"), "streaming_llm");
+  LiveOptions live = options();
+  live.record = folder_->file("lived.kvtrace.h5");
+  live.created_utc = "1970-01-01T00:00:00Z";
+  (void)run(system, nullptr, live);
+  const std::string followed = folder_->file("followed.kvtrace.h5");
+  record_trace(*model_,
+               {.ids = ids_,
+                .prompt_tokens = kPrompt,
+                .steps = kSteps,
+                .query_window = 16,
+                .show_progress = false},
+               followed);
+  const TraceReader own(live.record);
+  const TraceReader full(followed);
+  own.verify();
+  for (std::int64_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(i);
+    const OutputWeights a = own.load_output_weights(i).value();
+    const OutputWeights b = full.load_output_weights(i).value();
+    EXPECT_EQ(a.sketch, b.sketch);
+    ASSERT_EQ(a.residual_norm.size(), 16U + kSteps);
+    // The prompt is under full attention in both; the steps are those of the system.
+    EXPECT_TRUE(
+        std::equal(a.residual_norm.begin(), a.residual_norm.begin() + 16, b.residual_norm.begin()));
+    EXPECT_FALSE(std::equal(a.residual_norm.begin() + 16, a.residual_norm.end(),
+                            b.residual_norm.begin() + 16));
+    for (std::size_t k = 16; k < a.residual_norm.size(); ++k) {
+      EXPECT_NEAR(a.residual_norm[k] / b.residual_norm[k], 1, 0.5);
+    }
+  }
+}
+
 TEST_F(LiveTest, EveryEngineDepthAndThreadCountSaysTheSame) {
   const auto on = target();
   if (!on) GTEST_SKIP() << "no direct I/O in the temporary folder (set TMPDIR)";

@@ -58,6 +58,18 @@ TEST(Roofline, OfALayerByHand) {
             layer_compute(model, fast, {.batch = 1}).project_ns);
 }
 
+TEST(Roofline, ReadsTakeTimeOfTheProcessor) {
+  const ModelSpec model = tiny_model();
+  PlatformSpec platform = tiny_platform();
+  const LayerLoad load{.batch = 1, .read_requests = 3, .read_bytes = 4096};
+  const SimTime without = layer_compute(model, platform, load).attend_ns;
+  platform.read_request_ns = 1500;
+  EXPECT_EQ(layer_compute(model, platform, load).attend_ns, without + 3 * 1500);
+  platform.read_copy_bytes_s = 2e9;  // 0.5 ns per byte
+  EXPECT_EQ(layer_compute(model, platform, load).attend_ns, without + 3 * 1500 + 2048);
+  EXPECT_EQ(platform.read_ns(0, 0), 0);
+}
+
 PlatformSpec measured_platform(const std::string& kernels) {
   return PlatformSpec::parse(ConfigNode::parse(R"({
       "title": "tiny", "source": "test", "compute_gflop_s": 2, "compute_share": 0.5,

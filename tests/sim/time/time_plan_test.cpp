@@ -140,6 +140,21 @@ TEST(Time, ReadsThatTouchAreRequestsOfTheirOwnWhereTheyAreNotMerged) {
   EXPECT_EQ(requests(false), 4 * 2);
 }
 
+TEST(Time, TheProcessorSpendsTimeOnEachRequestAndByteThatIsRead) {
+  PlatformSpec platform = tiny_platform();
+  platform.read_request_ns = 100;
+  platform.read_copy_bytes_s = 1e9;
+  for (const std::int64_t batch : {1, 3}) {
+    const auto compute_ns = [&](const PlatformSpec& on) {
+      return time_plan(plan_of(false), tiny_model(), on, device(777),
+                       PartConfig<Pipeline>::by_name("serial"), {.batch = batch})
+          .steps.front()
+          .compute_ns;
+    };
+    EXPECT_EQ(compute_ns(platform), compute_ns(tiny_platform()) + 4 * batch * (2 * 100 + 8192));
+  }
+}
+
 /// The prefetch schedule written out, for a device that serves one layer's reads after the other's.
 SimTime prefetch_latency(SimTime reads_ns, std::size_t depth) {
   const LayerCompute layer = layer_times();
@@ -353,10 +368,12 @@ TEST(Energy, OfATinyPlanByHand) {
   EXPECT_DOUBLE_EQ(timing.energy.dram_nj,
                    0.004 * 8 * kSteps * bytes + 0.5 * (compute_ns + waiting_ns));
 
-  // Each command touches one page of 16 KiB, and takes one read unit of 4 KiB out of it.
-  const double commands = kSteps * 4 * 2;
+  // Each command takes one read unit of 4 KiB out of a page of 16 KiB. Both commands of a layer
+  // touch one page, which is sensed once.
+  const double pages = kSteps * 4;
+  const double commands = 2 * pages;
   EXPECT_DOUBLE_EQ(timing.energy.flash_nj,
-                   3000 * commands + 0.025 * 8 * 4096 * commands + 0.2 * (compute_ns + waiting_ns));
+                   3000 * pages + 0.025 * 8 * 4096 * commands + 0.2 * (compute_ns + waiting_ns));
   EXPECT_DOUBLE_EQ(timing.energy.total_nj(),
                    timing.energy.compute_nj + timing.energy.dram_nj + timing.energy.flash_nj);
 }

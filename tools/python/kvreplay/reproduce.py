@@ -16,7 +16,8 @@ from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
 from kvreplay.partial_names import partial_path
 from kvreplay.reproduce_papers import load_paper, only_figure, paper_files
-from kvreplay.reproduce_runs import ROLES, Program, find_traces, read_tables, run_all, write_text
+from kvreplay.reproduce_runs import (ROLES, Program, Recordings, find_corpus, find_traces,
+                                     read_tables, run_all, write_text)
 from kvreplay.reproduce_verdicts import VERDICTS, judge
 from kvreplay.source_tree import BUILT, TOP
 
@@ -80,6 +81,10 @@ def parse_arguments():
     parser.add_argument("--trace", action="append", default=[], metavar="ROLE=FILE",
                         help=f"a recording instead of the shipped one; ROLE: {', '.join(ROLES)};"
                              " FILE none leaves it out; may be given again")
+    parser.add_argument("--corpus", action="append", default=[], metavar="FOLDER",
+                        help="traces of tools/scripts/record-corpus: a run whose paper speaks of the "
+                             "length of some replays these, and nothing is stretched to that length; "
+                             "may be given again")
     parser.add_argument("--steps", type=int, metavar="N",
                         help="replay only the first N decode steps (default: all)")
     parser.add_argument("--figure", metavar="NAME",
@@ -100,9 +105,9 @@ def free_folder(path, name):
     return next(folder for folder in map(pathlib.Path, names) if not folder.exists())
 
 
-def reproduce(arguments, out, papers, traces):
+def reproduce(arguments, out, papers, recordings):
     program = Program(os.environ.get("KVREPLAY_PROGRAM", str(BUILT[0] / "kvreplay")),
-                      arguments.configs.resolve(), traces, arguments.steps)
+                      arguments.configs.resolve(), recordings, arguments.steps)
     tables = read_tables(papers, out) if arguments.figures_only else run_all(papers, program, out)
     rows, figures = [], []
     for paper, content in papers.items():
@@ -113,7 +118,7 @@ def reproduce(arguments, out, papers, traces):
     for figure in figures:
         reproduce_figures.draw_all(*figure, out)
     write_csv(out / "claims.csv", rows)
-    write_text(out / "claims.md", markdown(papers, rows, traces.values()))
+    write_text(out / "claims.md", markdown(papers, rows, recordings.files()))
     return rows
 
 
@@ -124,17 +129,17 @@ def main():
     if arguments.figure:
         papers = {name: only_figure(paper, arguments.figure, name)
                   for name, paper in papers.items()}
-    traces = find_traces(arguments.trace)
+    recordings = Recordings(find_traces(arguments.trace), find_corpus(arguments.corpus))
     if arguments.figures_only:
         if arguments.out is None:
             raise UserError("--figures-only: no --out; allowed: the folder of an earlier run")
-        rows, final = reproduce(arguments, arguments.out, papers, traces), arguments.out
+        rows, final = reproduce(arguments, arguments.out, papers, recordings), arguments.out
     else:
         final = free_folder(arguments.out, pathlib.Path(arguments.paper).stem)
         final.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(final).resolve()
         try:
-            rows = reproduce(arguments, partial, papers, traces)
+            rows = reproduce(arguments, partial, papers, recordings)
             partial.rename(final)
         finally:
             shutil.rmtree(partial, ignore_errors=True)

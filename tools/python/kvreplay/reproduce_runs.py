@@ -20,11 +20,43 @@ DESCRIBED_BYTES = (512, *(kib << 10 for kib in (4, 8, 16, 24, 32, 64, 128, 256, 
 DESCRIBED_DEPTHS = (1, 4, 32)
 
 
+class Recordings:
+    """The shipped recordings by role, or those given in their place, and a corpus by length."""
+
+    def __init__(self, by_role, corpus=()):
+        self.by_role, self.by_tokens = by_role, {}
+        for file in corpus:
+            with Trace(file) as trace:
+                of_name = self.by_tokens.setdefault(trace.tokens, {}).setdefault(trace.name, {})
+                of_name[len(trace.layers)] = file
+
+    def of(self, run, settings):
+        """The files that a variant of a run replays, and its settings for them: a recording of the
+        length that the paper speaks of is not stretched to it. Of recordings with one name, the one
+        with the fewest layers, or the most where the run asks for all."""
+        settings = dict(settings)
+        context = settings.get("model.context_tokens")
+        tokens = settings.pop("tokens", context)
+        if tokens in self.by_tokens:
+            if tokens == context:
+                del settings["model.context_tokens"]
+            pick = max if run.get("all_layers") else min
+            return [by_layers[pick(by_layers)] for by_layers in self.by_tokens[tokens].values()], \
+                settings
+        return [self.by_role[role] for role in run.get("traces", self.by_role)
+                if role in self.by_role], settings
+
+    def files(self):
+        return [*self.by_role.values(), *(file for of_names in self.by_tokens.values()
+                                          for by_layers in of_names.values()
+                                          for file in by_layers.values())]
+
+
 class Program:
     """The built kvreplay, and what all of its runs share."""
 
-    def __init__(self, path, configs, traces, steps):
-        self.path, self.configs, self.traces, self.steps = path, configs, traces, steps
+    def __init__(self, path, configs, recordings, steps):
+        self.path, self.configs, self.recordings, self.steps = path, configs, recordings, steps
 
     def call(self, *arguments):
         return execute([self.path, *arguments], quiet=True)[0]
@@ -42,7 +74,7 @@ class Program:
 
     def run(self, run, variant, settings, out):
         """Rows of one variant of a run, written to the folder `out`."""
-        traces = [self.traces[role] for role in run.get("traces", self.traces) if role in self.traces]
+        traces, settings = self.recordings.of(run, settings)
         if "prompt_tokens" in settings:
             folder = out.parent / f"cut-{settings['prompt_tokens']}"
             traces = [self.cut(trace, settings["prompt_tokens"], folder) for trace in traces]
@@ -126,8 +158,7 @@ def read_csv(file):
 def variants_of(run):
     """(name, settings) of each."""
     common = dict(run.get("set", {}))
-    if "prompt_tokens" in run:
-        common["prompt_tokens"] = run["prompt_tokens"]
+    common |= {key: run[key] for key in ("tokens", "prompt_tokens") if key in run}
     variants = run.get("variants", {"": {}})
     return [(name, {**common, **settings}) for name, settings in variants.items()]
 
@@ -167,6 +198,18 @@ def read_tables(papers, out):
 def write_text(file, text):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
+
+
+def find_corpus(folders):
+    """The traces in the folders."""
+    files = []
+    for folder in folders:
+        found = sorted(pathlib.Path(folder).glob("*.kvtrace.h5"))
+        if not found:
+            raise UserError(f"--corpus {folder}: found no *.kvtrace.h5; allowed: a folder of "
+                            "tools/scripts/record-corpus")
+        files += [file.resolve() for file in found]
+    return files
 
 
 def find_traces(given):

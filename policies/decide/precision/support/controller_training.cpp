@@ -29,7 +29,8 @@ struct Loss {
   std::vector<double> value_square;  // [tokens], |decoded - exact|^2
 };
 
-Loss quantisation_loss(const TraceLayer& layer, std::int64_t head, std::int64_t group, int bits) {
+Loss quantisation_loss(const TraceLayer& layer, std::int64_t head, std::int64_t group, int bits,
+                       const KeyForm& form) {
   const std::int64_t tokens = layer.keys.tokens;
   const std::int64_t dim = layer.keys.dim;
   Loss loss;
@@ -39,7 +40,9 @@ Loss quantisation_loss(const TraceLayer& layer, std::int64_t head, std::int64_t 
   for (std::int64_t t = 0; t < tokens; ++t) {
     const Half* key = layer.keys.row(head, t);
     std::copy_n(key, dim, row.begin());
+    form.to_rounded(row.data(), head, static_cast<Token>(t));
     round_trip_channel_groups(row.data(), dim, group, bits);
+    form.from_rounded(row.data(), head, static_cast<Token>(t));
     for (std::int64_t d = 0; d < dim; ++d) {
       loss.key[static_cast<std::size_t>(t * dim + d)] =
           to_float(row[static_cast<std::size_t>(d)]) - to_float(key[d]);
@@ -64,12 +67,12 @@ struct ErrorSums {
 };
 
 void add_errors(const TraceLayer& layer, std::int64_t kv_head, std::int64_t queries_per_kv_head,
-                float scale, const LabelOptions& options, ErrorSums& sums) {
+                float scale, const LabelOptions& options, const KeyForm& form, ErrorSums& sums) {
   const std::int64_t tokens = layer.keys.tokens;
   const std::int64_t dim = layer.keys.dim;
   std::array<Loss, kClasses - 1> losses;
   for (std::size_t c = 0; c < losses.size(); ++c) {
-    losses[c] = quantisation_loss(layer, kv_head, options.group_channels, kWidths[c]);
+    losses[c] = quantisation_loss(layer, kv_head, options.group_channels, kWidths[c], form);
   }
   std::vector<Token> all(static_cast<std::size_t>(tokens));
   std::iota(all.begin(), all.end(), 0);
@@ -248,9 +251,11 @@ std::vector<ControllerSample> controller_samples(const TraceReader& trace,
                  std::vector<std::int64_t>(tokens)};
   for (std::int64_t i = 0; i < std::ssize(info.recorded_layers); ++i) {
     const TraceLayer layer = trace.load_layer(i);
+    KeyForm form(options.keys, {.kv_heads = info.kv_heads, .head_dim = info.head_dim});
+    form.learn({layer.keys, layer.values}, 0, static_cast<Token>(info.prompt_tokens));
     for (std::int64_t head = 0; head < info.kv_heads; ++head) {
       add_errors(layer, head, info.queries_per_kv_head(), static_cast<float>(info.softmax_scale),
-                 options, sums);
+                 options, form, sums);
     }
   }
   const TraceTokenFeatures source(trace);
@@ -394,6 +399,7 @@ std::string TrainedController::report(const std::string& trace_sha256,
   json["label_tolerance"] = labelling.tolerance;
   json["label_query_stride"] = labelling.query_stride;
   json["label_distance_tokens"] = labelling.distance_tokens;
+  if (labelling.keys != key_form_names().front()) json["label_keys"] = labelling.keys;
   json["alpha"] = options.alpha;
   json["beta"] = options.beta;
   json["gamma"] = options.gamma;

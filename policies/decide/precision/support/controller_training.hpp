@@ -29,6 +29,7 @@ struct LabelOptions {
   /// Smallest distance of a query from the token: the nearest tokens are important to every query,
   /// whatever they are. Ours.
   std::int64_t distance_tokens = 128;
+  std::string keys = "as_recorded";  ///< form in which keys are rounded, see KeyForm
 };
 
 /// A sample for each token that has a recorded query of its own (the features need it) and that a

@@ -7,19 +7,20 @@
 namespace kvreplay {
 namespace {
 
-constexpr const char* kAsRecordedName = "as_recorded";
-constexpr const char* kLessMeanName = "less_mean";
-constexpr const char* kNormalisedName = "normalised";
-
 float as_stored(double value) {
   return to_float(to_half(static_cast<float>(value)));
 }
 
 }  // namespace
 
+const std::vector<std::string>& key_form_names() {
+  static const std::vector<std::string> names{"as_recorded", "less_mean", "normalised"};
+  return names;
+}
+
 std::vector<Parameter> with_key_form(std::vector<Parameter> others) {
   others.push_back(choice_parameter(
-      "keys", {kAsRecordedName, kLessMeanName, kNormalisedName}, kAsRecordedName,
+      "keys", key_form_names(), key_form_names().front(),
       "form in which keys are rounded: as recorded; less each channel's mean over the prompt; or "
       "that divided by the channel's spread"));
   others.push_back(choice_parameter(
@@ -29,11 +30,7 @@ std::vector<Parameter> with_key_form(std::vector<Parameter> others) {
 }
 
 KeyForm::KeyForm(const Arguments& arguments, const Precision::Context& context)
-    : shape_(context.shape) {
-  const std::string& keys = arguments.text("keys");
-  channels_ = keys == kAsRecordedName ? Channels::kAsRecorded
-              : keys == kLessMeanName ? Channels::kLessMean
-                                      : Channels::kNormalised;
+    : KeyForm(arguments.text("keys"), context.shape) {
   if (arguments.text("keys_rope") == "kept") return;
   if (!context.rope) {
     throw UserError(arguments.place("keys_rope"),
@@ -42,6 +39,12 @@ KeyForm::KeyForm(const Arguments& arguments, const Precision::Context& context)
   }
   rope_ = context.rope;
 }
+
+KeyForm::KeyForm(const std::string& keys, const StreamShape& shape)
+    : channels_(keys == key_form_names()[0]   ? Channels::kAsRecorded
+                : keys == key_form_names()[1] ? Channels::kLessMean
+                                              : Channels::kNormalised),
+      shape_(shape) {}
 
 std::vector<float> KeyForm::load(const Half* key, Token token) const {
   std::vector<float> row(static_cast<std::size_t>(shape_.head_dim));

@@ -8,6 +8,9 @@
 
 namespace kvreplay {
 
+/// The values of "keys".
+[[nodiscard]] const std::vector<std::string>& key_form_names();
+
 /// `others`, then "keys" and "keys_rope": the form in which a part that rounds a token's vectors
 /// rounds its keys.
 [[nodiscard]] std::vector<Parameter> with_key_form(std::vector<Parameter> others);
@@ -19,6 +22,8 @@ class KeyForm {
  public:
   /// Throws UserError where RoPE cannot be undone.
   KeyForm(const Arguments& arguments, const Precision::Context& context);
+  /// `keys`: one of key_form_names(). RoPE stays.
+  KeyForm(const std::string& keys, const StreamShape& shape);
 
   /// The first tokens, the prompt's, give each channel's mean and spread, in half precision. Later
   /// calls change nothing.

@@ -271,6 +271,54 @@ TEST(ControllerSamples, NarrowerWidthsHaveLargerErrorsAndLabelsFollow) {
   }
 }
 
+/// Copies a trace with `bias` added to the first channel of every key.
+void write_biased_copy(const TraceReader& source, float bias, const std::string& file) {
+  TraceWriter writer(file, source.info(), {.start = source.query_start(0)});
+  for (std::int64_t i = 0; i < std::ssize(source.info().recorded_layers); ++i) {
+    const TraceLayer layer = source.load_layer(i);
+    for (const auto& [tensor, rows] : {std::pair{LayerTensor::kKey, layer.keys},
+                                       {LayerTensor::kValue, layer.values},
+                                       {LayerTensor::kQuery, layer.queries}}) {
+      for (std::int64_t head = 0; head < rows.heads; ++head) {
+        std::vector<Half> copy(rows.head(head), rows.head(head) + rows.tokens * rows.dim);
+        for (std::int64_t t = 0; tensor == LayerTensor::kKey && t < rows.tokens; ++t) {
+          Half& first = copy[static_cast<std::size_t>(t * rows.dim)];
+          first = to_half(to_float(first) + bias);
+        }
+        writer.append(i, tensor, head, copy);
+      }
+    }
+  }
+  writer.write_tokens(source.token_ids(), source.token_statistic("entropy"),
+                      source.token_statistic("top_probability"),
+                      source.token_statistic("log_probability"));
+  writer.finish();
+}
+
+/// A channel far from zero spoils its whole group's steps. Less their mean, keys are what they
+/// were.
+TEST(ControllerSamples, KeysAreRoundedInTheFormThatIsAskedFor) {
+  const TemporaryFolder folder;
+  write_synthetic_trace(folder.file("plain.kvtrace.h5"), {.prompt = 96, .decode = 32});
+  const TraceReader trace(folder.file("plain.kvtrace.h5"));
+  write_biased_copy(trace, 64, folder.file("biased.kvtrace.h5"));
+  const TraceReader biased(folder.file("biased.kvtrace.h5"));
+  const auto samples_of = [&](const TraceReader& source, const std::string& keys) {
+    return controller_samples(source, {.query_stride = 4, .distance_tokens = 8, .keys = keys});
+  };
+  const auto mean_error = [](const std::vector<ControllerSample>& samples) {
+    double sum = 0;
+    for (const ControllerSample& sample : samples) sum += sample.error[1];
+    return sum / static_cast<double>(samples.size());
+  };
+  const double plain = mean_error(samples_of(trace, "as_recorded"));
+  EXPECT_GT(mean_error(samples_of(biased, "as_recorded")), 2 * plain);
+  for (const char* keys : {"less_mean", "normalised"}) {
+    SCOPED_TRACE(keys);
+    EXPECT_LT(mean_error(samples_of(biased, keys)), 1.2 * plain);
+  }
+}
+
 /// Compares the first-order error with the real effect of quantising one token on the output.
 TEST(ControllerSamples, TheErrorIsThatOfTheAttentionOutput) {
   const TemporaryFolder folder;
