@@ -273,6 +273,40 @@ TEST(Directions, OfRankOneIsTheVectorItself) {
   EXPECT_NEAR(squares, 4, 1e-5);
 }
 
+/// More vectors than are added together, and a dimension that is no whole number of runs.
+TEST(Directions, AreEigenvectorsOfTheSumOfProducts) {
+  constexpr std::size_t kDim = 19;
+  for (const int vectors : {1, 15, 16, 17, 50}) {
+    Random random(static_cast<std::uint64_t>(vectors));
+    Directions directions(kDim);
+    std::vector<double> sums(kDim * kDim);
+    for (int v = 0; v < vectors; ++v) {
+      std::vector<float> vector(kDim);
+      for (float& x : vector) x = static_cast<float>(random.uniform() - 0.3);
+      directions.add(vector);
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += static_cast<double>(vector[i / kDim]) * static_cast<double>(vector[i % kDim]);
+      }
+    }
+    const std::vector<float> leading = directions.leading(kDim);
+    double before = 1e9;
+    for (std::size_t d = 0; d < kDim; ++d) {
+      const float* const row = leading.data() + d * kDim;
+      std::vector<double> product(kDim);
+      double value = 0;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        product[i / kDim] += sums[i] * static_cast<double>(row[i % kDim]);
+      }
+      for (std::size_t i = 0; i < kDim; ++i) value += product[i] * static_cast<double>(row[i]);
+      for (std::size_t i = 0; i < kDim; ++i) {
+        EXPECT_NEAR(product[i], value * static_cast<double>(row[i]), 1e-5 * vectors);
+      }
+      EXPECT_LE(value, before + 1e-5);
+      before = value;
+    }
+  }
+}
+
 TEST(Directions, OfTooFewVectorsCompleteTheBasis) {
   EXPECT_EQ(Directions(3).leading(3).size(), 9u);
 }
