@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/engine/simulation.hpp"
+#include "base/statistics.hpp"
 #include "devices/calibration/least_squares.hpp"
 
 namespace kvreplay {
@@ -375,6 +376,42 @@ std::size_t different(std::span<const MeasuredPoint> points, double write_share)
   return seen.size();
 }
 
+std::vector<FittedPoint> with_held_out(std::span<const MeasuredPoint> points,
+                                       const CalibrateOptions& options) {
+  std::vector<FittedPoint> all;
+  for (const MeasuredPoint& point : points) all.push_back({point});
+  choose_held_out(all, 0, options.hold_out_every);
+  choose_held_out(all, 1, options.hold_out_every);
+  return all;
+}
+
+/// Of IOPS, in percent: the median at the points held out, or at all where none were.
+double deciding_error(const Calibration& calibration) {
+  std::vector<double> held_out;
+  std::vector<double> all;
+  for (const FittedPoint& point : calibration.points) {
+    const double error = 100 * std::abs(point.iops_error());
+    all.push_back(error);
+    if (point.use == PointUse::kHeldOut) held_out.push_back(error);
+  }
+  return median(held_out.empty() ? all : held_out);
+}
+
+Calibration best(const ConfigNode& base, std::span<const MeasuredPoint> points,
+                 CalibrateOptions options) {
+  options.part = FittedPart::kFlash;
+  Calibration flash = calibrate(base, points, options);
+  options.progress = nullptr;
+  Calibration waves = calibrate_waves(base, with_held_out(points, options), options);
+  const double of_flash = deciding_error(flash);
+  const double of_waves = deciding_error(waves);
+  Calibration& chosen = of_waves < of_flash ? waves : flash;
+  const auto percent = [](double error) { return to_text(Value(std::round(error * 10) / 10)); };
+  chosen.compared = "median error of IOPS at the points that were held out: flash " +
+                    percent(of_flash) + " %, waves " + percent(of_waves) + " %";
+  return chosen;
+}
+
 }  // namespace
 
 Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
@@ -384,15 +421,17 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
     throw UserError(base.at("part").place(), "found " + spec.device.name(), "flash");
   }
   check_block(options, spec);
+  if (options.part == FittedPart::kWaves) {
+    return calibrate_waves(base, with_held_out(points, options), options);
+  }
+  if (options.part == FittedPart::kBest) return best(base, points, options);
   Calibration result{.config = base};
   if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
     const char* order = *options.mixing > 0.5 ? "random" : "arrival";
     result.from_burst["service_order"] = order;
     result.config = result.config.with("service_order", order);
   }
-  for (const MeasuredPoint& point : points) result.points.push_back({point});
-  choose_held_out(result.points, 0, options.hold_out_every);
-  choose_held_out(result.points, 1, options.hold_out_every);
+  result.points = with_held_out(points, options);
   const Points reads = points_to_fit(result.points, 0);
   const Points writes = points_to_fit(result.points, 1);
   const bool has_reads = std::any_of(points.begin(), points.end(),
@@ -454,8 +493,8 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
   json["name"] = name;
   json["title"] = title;
   json["notes"] = notes;
-  json["part"] = "flash";
   const DeviceSpec spec = DeviceSpec::parse(calibration.config);
+  json["part"] = spec.device.name();
   const std::string of_base = "; of " + DeviceSpec::parse(base).name + ": ";
   for (const Parameter& parameter : spec.device.part().parameters) {
     const bool fitted = calibration.fitted.contains(parameter.name) ||

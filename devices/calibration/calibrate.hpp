@@ -15,6 +15,10 @@
 
 namespace kvreplay {
 
+/// Which model is fitted; kBest: whichever has the smaller median error of IOPS at the points that
+/// were held out (of all points where none were).
+enum class FittedPart { kFlash, kWaves, kBest };
+
 struct CalibrateOptions {
   static constexpr std::int64_t kProgressUnits = 100;
 
@@ -26,6 +30,7 @@ struct CalibrateOptions {
   /// From a burst: below 1/3, pages are served in the order of arrival; above 2/3, at random;
   /// between them, the order is undetermined.
   std::optional<double> mixing = {};
+  FittedPart part = FittedPart::kFlash;
   int threads = 1;               ///< the result does not depend on it
   Progress* progress = nullptr;  ///< of kProgressUnits
 };
@@ -39,6 +44,7 @@ struct Calibration {
   std::set<std::string> decided_by_writes = {};  ///< of `fitted` and `undetermined`
   std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
   std::uint64_t evaluations = 0;                 ///< models tried
+  std::string compared = {};  ///< errors of the models among which one was chosen; "" for one
 };
 
 /// Fits the `flash` model to random requests. Reads determine the latency, overhead and sensing
@@ -51,6 +57,11 @@ struct Calibration {
 /// when it cannot have the measured device's blocks, or when too few points are left to fit.
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
+
+/// Fits the `waves` model to the same points: reads and, where there are enough, writes.
+[[nodiscard]] Calibration calibrate_waves(const ConfigNode& base,
+                                          std::span<const FittedPoint> points,
+                                          const CalibrateOptions& options);
 
 /// The preset as JSON. Fitted values have "calibrated from the random writes of MEASUREMENT" as
 /// `source`; the others keep the base's source, marked as such.

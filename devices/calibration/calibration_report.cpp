@@ -72,6 +72,17 @@ std::string mix_latency_text(const std::vector<FittedPoint>& points) {
   return text;
 }
 
+/// How far the rounds of a point lie apart, where there were several: no model can be nearer.
+std::string scatter_text(const Calibration& calibration, Kind kind) {
+  std::vector<double> scatters;
+  for (const PointUse use : kUses) {
+    for (const FittedPoint& point : points_of(calibration, kind, use)) {
+      if (point.measured.scatter > 0) scatters.push_back(point.measured.scatter);
+    }
+  }
+  return scatters.empty() ? "" : "; rounds of a point differ by " + median_and_max(scatters);
+}
+
 /// Errors of the measured kinds. Where there are only reads, they are not named.
 std::vector<std::string> error_texts(const Calibration& calibration) {
   std::vector<std::string> texts;
@@ -84,7 +95,8 @@ std::vector<std::string> error_texts(const Calibration& calibration) {
       const std::string latencies = kind == Kind::kMixes ? mix_latency_text(points) : "";
       if (!latencies.empty()) text += " (" + latencies + ")";
     }
-    if (!text.empty()) texts.push_back(std::string(name_of(kind)) + " " + text);
+    const std::string scatter = scatter_text(calibration, kind);
+    if (!text.empty()) texts.push_back(std::string(name_of(kind)) + " " + text + scatter);
   }
   if (texts.size() == 1 && has(calibration, Kind::kReads, PointUse::kFitted)) {
     texts.front().erase(0, std::string("reads ").size());
@@ -170,7 +182,8 @@ std::string calibration_notes(const Calibration& calibration, const std::string&
   return std::string("Fitted to random ") + (reads ? "reads" : "") +
          (reads && writes ? " and " : "") + (writes ? "writes" : "") + ", beginning at " + base +
          ". Error of IOPS: " + join(error_texts(calibration), "; ") +
-         (writes ? "." : ". Writes are not fitted.");
+         (writes ? "." : ". Writes are not fitted.") +
+         (calibration.compared.empty() ? "" : " Chosen by the " + calibration.compared + ".");
 }
 
 std::string calibration_text(const Calibration& calibration, double mixing) {
@@ -181,6 +194,7 @@ std::string calibration_text(const Calibration& calibration, double mixing) {
   text += '\n';
   for (const std::string& error : error_texts(calibration))
     text += "Error of IOPS: " + error + '\n';
+  if (!calibration.compared.empty()) text += "Chosen by the " + calibration.compared + '\n';
   return text + parameters_text(calibration, mixing);
 }
 

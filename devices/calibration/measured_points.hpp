@@ -18,6 +18,7 @@ struct MeasuredPoint {
   std::uint64_t requests = 0;  ///< number of requests measured; given for points with writes
   double read_us = 0;          ///< mean of the reads; 0: not reported separately
   double write_us = 0;         ///< mean of the writes; 0: not reported separately
+  double scatter = 0;          ///< (greatest - least) / iops of the rounds; 0: not known
   double path_us = 0;          ///< part of mean_us that the way to the device takes
 };
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/document_hash.hpp"
 #include "base/memory.hpp"
@@ -42,24 +43,39 @@ class PointRequests {
   const std::uint64_t seed_;
 };
 
-void summarise_point(ProbePoint& point, std::span<const IoCompletion> completions) {
+/// What the rounds of a point have measured.
+struct PointSamples {
+  double seconds = 0;
+  std::array<std::vector<std::int64_t>, 2> latencies_ns;  // of reads, of writes
+  std::vector<double> round_iops;
+};
+
+void add_round(const ProbePoint& point, std::span<const IoCompletion> completions,
+               PointSamples& samples) {
   const auto measured = completions.subspan(point.depth, completions.size() - 2 * point.depth);
-  point.seconds = static_cast<double>(measured.back().completed_ns -
-                                      completions[point.depth - 1].completed_ns) *
-                  1e-9;
-  point.iops = static_cast<double>(measured.size()) / point.seconds;
-  point.mb_s = point.iops * point.bytes * 1e-6;
-  std::vector<std::int64_t> all;
-  std::array<std::vector<std::int64_t>, 2> by_direction;
+  const double seconds = static_cast<double>(measured.back().completed_ns -
+                                             completions[point.depth - 1].completed_ns) *
+                         1e-9;
+  samples.seconds += seconds;
+  samples.round_iops.push_back(static_cast<double>(measured.size()) / seconds);
   for (const IoCompletion& completion : measured) {
-    const std::int64_t latency = completion.completed_ns - completion.submitted_ns;
-    all.push_back(latency);
-    by_direction[completion.write ? 1 : 0].push_back(latency);
+    samples.latencies_ns[completion.write ? 1 : 0].push_back(completion.completed_ns -
+                                                             completion.submitted_ns);
   }
+}
+
+void summarise_point(ProbePoint& point, PointSamples samples) {
+  auto& [reads, writes] = samples.latencies_ns;
+  point.seconds = samples.seconds;
+  point.iops = static_cast<double>(reads.size() + writes.size()) / point.seconds;
+  point.mb_s = point.iops * point.bytes * 1e-6;
+  std::vector<std::int64_t> all = reads;
+  all.insert(all.end(), writes.begin(), writes.end());
   point.latency = summarise(std::move(all));
-  if (by_direction[0].empty() || by_direction[1].empty()) return;
-  point.read_latency = summarise(std::move(by_direction[0]));
-  point.write_latency = summarise(std::move(by_direction[1]));
+  if (samples.round_iops.size() > 1) point.round_iops = std::move(samples.round_iops);
+  if (reads.empty() || writes.empty()) return;
+  point.read_latency = summarise(std::move(reads));
+  point.write_latency = summarise(std::move(writes));
 }
 
 /// With fewer requests than this, halves say little.
@@ -143,6 +159,7 @@ Json probe_setting_json(const BlockTarget& target, const EngineChoice& choice,
     json["engine"]["refused"].push_back({{"engine", engine}, {"reason", reason}});
   }
   json["seconds_a_point"] = grid.seconds;
+  if (grid.rounds > 1) json["rounds"] = grid.rounds;
   json["seed"] = grid.seed;
   json["points_wanted"] = grid.points();
   return json;
@@ -202,6 +219,7 @@ Json to_json(const ProbePoint& point) {
             {"seconds", point.seconds},
             {"iops", point.iops},
             {"mb_s", point.mb_s}};
+  if (!point.round_iops.empty()) json["round_iops"] = point.round_iops;
   json.update(latency_json(point.latency));
   if (point.read_latency) json["reads"] = latency_json(*point.read_latency);
   if (point.write_latency) json["writes"] = latency_json(*point.write_latency);
@@ -223,39 +241,56 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     if (grid.writes()) target.check({0, bytes, true});
   }
   const std::uint32_t max_bytes = grid.max_bytes();
-  ProbeResult result;
+  std::vector<ProbePoint> points;
   for (const Pattern pattern : grid.patterns) {
     for (const double write_share : grid.write_shares) {
       for (const std::uint32_t bytes : grid.sizes_bytes) {
         for (const std::uint32_t depth : grid.depths) {
-          ProbePoint point{
-              .pattern = pattern, .write_share = write_share, .bytes = bytes, .depth = depth};
-          const PointRequests requests(point, target.size_bytes(), grid.seed);
-          // Enough requests to fill the queue, measure, and drain it, however slow the device.
-          const std::uint64_t least = 3 * std::uint64_t{depth} + 8;
-          const std::int64_t deadline =
-              monotonic_ns() + static_cast<std::int64_t>(grid.seconds * 1e9);
-          const IoReport report = engine.run(
-              [&](std::uint64_t index) -> std::optional<IoRequest> {
-                if (stop || (index >= least && monotonic_ns() >= deadline)) return std::nullopt;
-                return requests(index);
-              },
-              depth);
-          result.failure = report.failure;
-          result.interrupted = stop;
-          if (!result.complete()) return result;
-          summarise_point(point, report.completions);
-          if (pattern == Pattern::kRandom && write_share == 0 && bytes == max_bytes &&
-              depth == grid.max_depth() && depth >= kMinBurst) {
-            point.burst =
-                measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
-          }
-          if (on_point) on_point(point);
-          result.points.push_back(std::move(point));
-          result.interrupted = stop;
-          if (!result.complete()) return result;
+          points.push_back(
+              {.pattern = pattern, .write_share = write_share, .bytes = bytes, .depth = depth});
         }
       }
+    }
+  }
+  std::vector<PointSamples> samples(points.size());
+  ProbeResult result;
+  Random random(grid.seed);
+  for (std::uint32_t round = 0; round < grid.rounds; ++round) {
+    std::vector<std::size_t> order(points.size());
+    std::iota(order.begin(), order.end(), 0U);
+    const bool last = round + 1 == grid.rounds;
+    for (std::size_t i = order.size(); i > 1 && !last; --i) {
+      std::swap(order[i - 1], order[random.below(i)]);
+    }
+    for (const std::size_t index : order) {
+      ProbePoint& point = points[index];
+      // A round begins at new places.
+      const std::uint64_t seed = round == 0 ? grid.seed : Random::derive(grid.seed, round);
+      const PointRequests requests(point, target.size_bytes(), seed);
+      // Enough requests to fill the queue, measure, and drain it, however slow the device.
+      const std::uint64_t least = 3 * std::uint64_t{point.depth} + 8;
+      const std::int64_t deadline =
+          monotonic_ns() + static_cast<std::int64_t>(grid.seconds / grid.rounds * 1e9);
+      const IoReport report = engine.run(
+          [&](std::uint64_t number) -> std::optional<IoRequest> {
+            if (stop || (number >= least && monotonic_ns() >= deadline)) return std::nullopt;
+            return requests(number);
+          },
+          point.depth);
+      result.failure = report.failure;
+      result.interrupted = stop;
+      if (!result.complete()) return result;
+      add_round(point, report.completions, samples[index]);
+      if (!last) continue;
+      summarise_point(point, std::move(samples[index]));
+      if (point.pattern == Pattern::kRandom && point.write_share == 0 && point.bytes == max_bytes &&
+          point.depth == grid.max_depth() && point.depth >= kMinBurst) {
+        point.burst = measure_burst(point, requests, engine, grid.seconds, stop, result.failure);
+      }
+      if (on_point) on_point(point);
+      result.points.push_back(point);
+      result.interrupted = stop;
+      if (!result.complete()) return result;
     }
   }
   return result;

@@ -29,6 +29,10 @@ struct ProbeGrid {
   std::vector<std::uint32_t> depths;
   double seconds = 1;  ///< per point; longer where the device completes too few requests
   std::uint64_t seed = 0;
+  /// How often the grid is gone through, each point taking its share of `seconds` each time. All
+  /// rounds but the last are in random order, so that what changes while they are measured tells on
+  /// no part of the grid alone.
+  std::uint32_t rounds = 1;
 
   [[nodiscard]] std::size_t points() const {
     return patterns.size() * write_shares.size() * sizes_bytes.size() * depths.size();
@@ -65,6 +69,8 @@ struct ProbePoint {
   double seconds = 0;  ///< time in which the measured requests completed
   double iops = 0;
   double mb_s = 0;  ///< MB = 10^6 bytes
+  /// Of each round, where there are several; `iops` and the latencies are those of all requests.
+  std::vector<double> round_iops{};
   LatencySummary latency{};
   std::optional<LatencySummary> read_latency{};  ///< of a mix
   std::optional<LatencySummary> write_latency{};
@@ -79,10 +85,10 @@ struct ProbeResult {
   [[nodiscard]] bool complete() const { return !interrupted && !failure; }
 };
 
-/// Measures the grid, point after point, over the whole target, and calls `on_point` with each.
-/// `stop` ends the probe early; results so far are kept, also when a request fails. Throws
-/// UserError before the first request when the target is too small or not aligned for a size, or
-/// not writable.
+/// Measures the grid over the whole target, and calls `on_point` with each point, in the order of
+/// the grid, when its last round is done. `stop` ends the probe early; results so far are kept,
+/// also when a request fails. Throws UserError before the first request when the target is too
+/// small or not aligned for a size, or not writable.
 [[nodiscard]] ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& grid,
                                 const std::atomic<bool>& stop,
                                 const std::function<void(const ProbePoint&)>& on_point = {});

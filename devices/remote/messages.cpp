@@ -14,6 +14,7 @@ constexpr std::uint64_t kMaxRequestBytes = 64 << 20;
 constexpr std::uint64_t kMaxQueueDepth = 1024;
 constexpr std::size_t kMaxGrid = 100'000;
 constexpr double kMinTimeout = 0.01;  // seconds
+constexpr std::uint64_t kMaxProbeRounds = 1000;
 constexpr double kMaxTimeout = 86'400;
 
 template <typename Number>
@@ -79,15 +80,16 @@ Json to_json(const ProbeRequest& request) {
           {"depths", grid.depths},
           {"seconds", grid.seconds},
           {"seed", grid.seed},
+          {"rounds", grid.rounds},
           {"request_timeout", request.request_timeout_seconds},
           {"engine", request.engine},
           {"huge_pages", request.pages == Pages::kHuge}};
 }
 
 ProbeRequest parse_probe_request(const ConfigNode& node) {
-  static const std::vector<std::string> kMembers{"patterns", "write_shares", "sizes_bytes",
-                                                 "depths",   "seconds",      "seed",
-                                                 "engine",   "huge_pages",   "request_timeout"};
+  static const std::vector<std::string> kMembers{
+      "patterns", "write_shares", "sizes_bytes", "depths",          "seconds",
+      "seed",     "engine",       "huge_pages",  "request_timeout", "rounds"};
   node.allow_only(kMembers);
   ProbeRequest request;
   ProbeGrid& grid = request.grid;
@@ -113,6 +115,9 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
   }
   grid.seconds = real_number(node.at("seconds"), 0, 3600);
   grid.seed = whole_number(node.at("seed"), 0, std::numeric_limits<std::uint64_t>::max());
+  if (node.has("rounds")) {
+    grid.rounds = static_cast<std::uint32_t>(whole_number(node.at("rounds"), 1, kMaxProbeRounds));
+  }
   request.request_timeout_seconds =
       real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout);
   request.engine = node.at("engine").text();
@@ -183,8 +188,8 @@ Json parse_event(std::string_view payload) {
 }
 
 void check_setting(const Json& setting, const std::string& name) {
-  static const std::vector<std::string> kMembers{"target",          "host", "engine",
-                                                 "seconds_a_point", "seed", "points_wanted"};
+  static const std::vector<std::string> kMembers{
+      "target", "host", "engine", "seconds_a_point", "seed", "points_wanted", "rounds"};
   const ConfigNode node = ConfigNode::parse(setting.dump(), name);
   node.allow_only(kMembers);
   (void)node.at("host").keys();

@@ -15,7 +15,8 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
   auto& [read_begin, reads, merge_reads, write_begin, writes, cache_read_begin, cache_reads,
          cache_paged, prompt_write_bytes, prompt_writes, prompt_ready, region_bytes, live_bytes] =
       io;
-  auto& [attended_tokens, score_bytes, score_flops] = compute;
+  auto& [attended_tokens, score_bytes, score_flops, fetched_entries, decoded_entries,
+         buffered_entries, regrouped_entries] = compute;
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
   auto& [prompt_flops, prompt_square_flops, prompt_bytes] = prompt;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
@@ -23,7 +24,8 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
             write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
             prompt_writes, prompt_ready, prompt_flops, prompt_square_flops, prompt_bytes,
             region_bytes, live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes,
-            moved_bytes, attended_tokens, score_bytes, score_flops, cache_bytes, buffered_bytes,
+            moved_bytes, attended_tokens, score_bytes, score_flops, fetched_entries,
+            decoded_entries, buffered_entries, regrouped_entries, cache_bytes, buffered_bytes,
             index_bytes, fetched_bytes, entries_bytes);
 }
 
@@ -31,9 +33,9 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
   auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers, share_of_context,
-         cache_has_capacity] = plan;
+         cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone] = plan;
   visit_all(visit, system, prompt_tokens, steps, full_attention_layers, share_of_context,
-            cache_has_capacity);
+            cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone);
 }
 
 /// Visits the members of a shape but for its window, which may be absent.
@@ -117,9 +119,11 @@ void check_layer(const LayerPlan& layer, std::int64_t plan_steps) {
                 extent.bytes <= io.region_bytes - extent.offset);
   }
   const LayerPlan::Accounting& counted = layer.accounting;
-  for (const auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
-                             &counted.best_hit_bytes, &counted.moved_bytes,
-                             &layer.compute.score_bytes, &layer.compute.score_flops}) {
+  for (const auto* values :
+       {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
+        &counted.best_hit_bytes, &counted.moved_bytes, &layer.compute.score_bytes,
+        &layer.compute.score_flops, &layer.compute.fetched_entries, &layer.compute.decoded_entries,
+        &layer.compute.buffered_entries, &layer.compute.regrouped_entries}) {
     require_fit(values->size() == steps);
   }
   require_fit(layer.compute.attended_tokens.size() == steps);

@@ -191,10 +191,12 @@ class Placer {
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     const std::int64_t bytes = stored.group_bytes(group);
     requested_bytes_ += bytes;
+    decoded_entries_ += entries(s, group);
     if (cache_.access({{s, group}, bytes}, stored.groups().members(group))) {
       hit_bytes_ += bytes;
     } else {
       missed_bytes_ += bytes;
+      fetched_entries_ += entries(s, group);
       step_reads_.locate(layout_, s, group, stored, reads_);
       if (check_ != nullptr) {
         std::vector<Extent> alone;  // in reads_, neighbours of other groups may have been merged
@@ -206,6 +208,10 @@ class Placer {
 
   void event(std::int64_t, std::int32_t s, const GroupEvent& event) {
     if (in_memory_) return;
+    if (event.kind == EventKind::kCreated || event.kind == EventKind::kSplit) {
+      regrouped_entries_ += entries(s, event.group);
+    }
+    if (event.kind == EventKind::kSplit) regrouped_entries_ += entries(s, event.other);
     const StoredStream& stored = streams_[static_cast<std::size_t>(s)].stored;
     follow_event(cache_, s, event, stored);
     layout_.notify_event(s, event, stored, traffic_);
@@ -234,6 +240,7 @@ class Placer {
       }
       traffic_.writes.clear();
       traffic_.moved_reads.clear();
+      regrouped_entries_ = 0;
     } else {
       if (check_ != nullptr) check_->wrote(traffic_.writes);
       cache_.end_step();
@@ -281,6 +288,17 @@ class Placer {
     plan_.dram.fetched_bytes = std::max(plan_.dram.fetched_bytes, missed_bytes_);
     plan_.accounting.missed_bytes.push_back(std::exchange(missed_bytes_, 0));
     plan_.accounting.moved_bytes.push_back(moved_bytes);
+    for (auto [values, value] : {std::pair{&plan_.compute.fetched_entries, &fetched_entries_},
+                                 {&plan_.compute.decoded_entries, &decoded_entries_},
+                                 {&plan_.compute.regrouped_entries, &regrouped_entries_}}) {
+      const std::int64_t counted = std::exchange(*value, 0);
+      values->push_back(in_memory_ ? 0 : counted);
+    }
+  }
+  /// Of the group, once per KV head.
+  [[nodiscard]] std::int64_t entries(std::int32_t s, GroupId group) const {
+    const TargetStream& stream = streams_[static_cast<std::size_t>(s)];
+    return stream.kv_heads * std::ssize(stream.stored.groups().members(group));
   }
   /// The groups that the next step finds in the cache.
   void locate_held() {
@@ -289,6 +307,7 @@ class Placer {
       const StoredStream& stored = streams_[s].stored;
       for (GroupId group = 0; group < stored.groups().count(); ++group) {
         if (cache_.contains({stream, group})) {
+          fetched_entries_ += entries(stream, group);
           step_reads_.locate(layout_, stream, group, stored, held_);
         }
       }
@@ -350,16 +369,21 @@ class Placer {
   std::int64_t requested_bytes_ = 0;
   std::int64_t hit_bytes_ = 0;
   std::int64_t missed_bytes_ = 0;
+  std::int64_t fetched_entries_ = 0;
+  std::int64_t decoded_entries_ = 0;
+  std::int64_t regrouped_entries_ = 0;
 };
 
 /// Scoring costs, and the number of tokens attended to.
-void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, LayerPlan& plan) {
+void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, bool in_memory,
+                 LayerPlan& plan) {
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
     double attended = 0;
     std::int64_t score_bytes = 0;
     std::int64_t score_flops = 0;
     std::int64_t held_bytes = 0;
+    std::int64_t buffered = 0;
     for (const TargetStream& stream : streams) {
       const StreamLog& log = *stream.log;
       const auto first = log.attended_count.begin() + step * log.query_heads;
@@ -369,10 +393,12 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, L
       score_bytes += stream.by_kv_heads(log.score_bytes[at]);
       score_flops += stream.by_query_heads(log.score_flops[at]);
       held_bytes += stream.by_kv_heads(log.held_bytes[at]);
+      buffered += stream.kv_heads * log.buffered_tokens[at];
     }
     plan.compute.attended_tokens.push_back(attended / static_cast<double>(streams.size()));
     plan.compute.score_bytes.push_back(score_bytes);
     plan.compute.score_flops.push_back(score_flops);
+    plan.compute.buffered_entries.push_back(in_memory ? 0 : buffered);
     plan.dram.index_bytes = std::max(plan.dram.index_bytes, held_bytes);
   }
   for (const TargetStream& stream : streams) {
@@ -391,9 +417,11 @@ LayerPlan place_full_attention(const AccessLog& log, const LayerLog& layer, cons
   plan.io.read_begin.assign(steps + 1, 0);
   plan.io.write_begin.assign(steps + 1, 0);
   LayerPlan::Accounting& counted = plan.accounting;
-  for (auto* values : {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
-                       &counted.best_hit_bytes, &counted.moved_bytes, &plan.compute.score_bytes,
-                       &plan.compute.score_flops}) {
+  for (auto* values :
+       {&counted.requested_bytes, &counted.hit_bytes, &counted.missed_bytes,
+        &counted.best_hit_bytes, &counted.moved_bytes, &plan.compute.score_bytes,
+        &plan.compute.score_flops, &plan.compute.fetched_entries, &plan.compute.decoded_entries,
+        &plan.compute.buffered_entries, &plan.compute.regrouped_entries}) {
     values->assign(steps, 0);
   }
   for (std::int64_t step = 0; step < log.steps; ++step) {
@@ -471,9 +499,26 @@ LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const
     // No step reads what the cache holds after the last one.
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
   }
-  add_compute(streams, log.steps, plan);
+  add_compute(streams, log.steps, cache->holds_everything(), plan);
   add_bound(log, at, spec.cache, target, bounds, plan);
   return plan;
+}
+
+/// A log of a test may not say who decided.
+void note_parts(const AccessLog& log, IoPlan& plan) {
+  const auto config = nlohmann::json::parse(log.decide_config, nullptr, false);
+  if (!config.is_object()) return;
+  const auto text = [&](const char* role, const char* member) {
+    const auto found = config.find(role);
+    return found == config.end() ? std::string() : found->value(member, std::string());
+  };
+  plan.grouping = text("grouping", "part");
+  plan.scoring = text("scoring", "part");
+  plan.precision = text("precision", "part");
+  plan.looks_ahead = text("stream", "query") == "look_ahead";
+  for (const LayerLog& layer : log.layers) {
+    for (const StreamLog& stream : layer.streams) plan.heads_select_alone |= stream.rows > 1;
+  }
 }
 
 void check(const AccessLog& log, const KvShape& target) {
@@ -568,6 +613,7 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShap
               .layers = {},
               .share_of_context = log.share_of_context,
               .cache_has_capacity = spec.has_capacity()};
+  note_parts(log, plan);
   for (std::int64_t kind = 0; kind < std::ssize(kinds); ++kind) {
     const KvShape& target = kinds[static_cast<std::size_t>(kind)];
     check(log, target);

@@ -95,6 +95,11 @@ struct LayerPlan {
     std::vector<double> attended_tokens;    ///< mean over query heads, including the step's own
     std::vector<std::int64_t> score_bytes;  ///< projected
     std::vector<std::int64_t> score_flops;
+    // Entries, each counted once per KV head of its stream; 0 where all are in memory.
+    std::vector<std::int64_t> fetched_entries;    ///< of groups that are read for the step
+    std::vector<std::int64_t> decoded_entries;    ///< of requested groups
+    std::vector<std::int64_t> buffered_entries;   ///< outside groups
+    std::vector<std::int64_t> regrouped_entries;  ///< of groups that the step makes or splits
   };
 
   /// PromptWork of the layer's streams, projected.
@@ -153,6 +158,12 @@ struct IoPlan {
   std::vector<LayerPlan> layers;
   bool share_of_context = false;  ///< AccessLog's
   bool cache_has_capacity = false;
+  // Which parts decided, for costs that were measured by part.
+  std::string grouping{};
+  std::string scoring{};
+  std::string precision{};
+  bool looks_ahead = false;         ///< selects with queries computed for that alone
+  bool heads_select_alone = false;  ///< query heads of a KV head attend to tokens of their own
 };
 
 /// Statistics of the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries.)

@@ -117,10 +117,12 @@ void LiveLayer::show(std::size_t s, Token token) {
 }
 
 void LiveLayer::show_group(std::size_t s, GroupId group) {
-  for (const Token token : streams_[s].stored.groups().members(group)) {
+  const std::vector<Token>& members = streams_[s].stored.groups().members(group);
+  for (const Token token : members) {
     check_held(streams_[s], token);
     show(s, token);
   }
+  work_.decoded_entries += heads_per_stream_ * std::ssize(members);
 }
 
 void LiveLayer::check_held(const Stream& here, Token token) {
@@ -279,6 +281,7 @@ void LiveLayer::request(std::size_t s, GroupId group, EntryReads& reads) {
   if (!cache_->access(access, stored.groups().members(group))) {
     step_reads_.locate(*layout_, number, group, stored, reads.extents);
     add_pieces(s, group, reads);
+    work_.fetched_entries += heads_per_stream_ * std::ssize(stored.groups().members(group));
   }
   take_in_hand(s, group);
 }
@@ -336,6 +339,7 @@ void LiveLayer::locate_held() {
     const StoredStream& stored = streams_[s].stored;
     for (GroupId group = 0; group < stored.groups().count(); ++group) {
       if (!cache_->contains({number, group})) continue;
+      work_.fetched_entries += heads_per_stream_ * std::ssize(stored.groups().members(group));
       step_reads_.locate(*layout_, number, group, stored, cache_reads_.extents);
       std::vector<EntryPiece> pieces;
       layout_->locate_entries(number, group, stored, pieces);
@@ -350,10 +354,12 @@ void LiveLayer::locate_held() {
 // A step.
 
 void LiveLayer::select(QueryRows scored) {
+  LapTimer timer;
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     if (stream(s).held.has(newest_)) show(s, newest_);
   }
   policy_.select(entries(newest_ + 1), scored);
+  timer.add_to(work_.score_ns);
   reads_.pieces.clear();
   reads_.extents.clear();
   for (std::size_t s = 0; s < streams_.size(); ++s) {
@@ -361,26 +367,49 @@ void LiveLayer::select(QueryRows scored) {
   }
   finish_reads(reads_);
   step_extents_ = reads_.extents;
+  timer.add_to(work_.fetch_ns);
+  for (const auto& stream : policy_.streams()) {
+    work_.score_flops += stream->scoring().cost().flops;
+  }
 }
 
 void LiveLayer::attend(const float* key, const float* value, QueryRows queries, float* outputs) {
   check_read(cache_reads_);
   check_read(reads_);
+  LapTimer timer;
   newest_ = static_cast<Token>(options_.prompt_tokens + step_);
   (own_keys_ ? *own_keys_ : rows_.keys).put(newest_, key);
   rows_.values.put(newest_, value);
   for (std::size_t s = 0; s < streams_.size(); ++s) {
     for (const GroupId group : policy_.streams()[s]->requested()) show_group(s, group);
-    for (const Token token : stream(s).stored.groups().buffered()) show(s, token);
   }
+  timer.add_to(work_.decode_ns);
+  for (std::size_t s = 0; s < streams_.size(); ++s) {
+    const std::vector<Token>& buffered = stream(s).stored.groups().buffered();
+    for (const Token token : buffered) show(s, token);
+    work_.buffered_entries += heads_per_stream_ * std::ssize(buffered);
+  }
+  timer.add_to(work_.buffered_ns);
   for (const HeadAttention& head : policy_.attend_selected(entries(newest_ + 1), queries)) {
     outputs = std::copy(head.output.begin(), head.output.end(), outputs);
+    work_.attended_elements += std::ssize(head.tokens) * shape_.head_dim;
   }
+  timer.add_to(work_.attend_ns);
 }
 
 void LiveLayer::add_token() {
+  LapTimer timer;
   policy_.add_token(entries(newest_ + 1));
-  end_step();
+  end_step(timer);
+}
+
+void LiveLayer::read_late() {
+  LapTimer timer;
+  read_now_(late_reads_.commands, late_reads_);
+  std::int64_t waited_ns = 0;
+  timer.add_to(waited_ns);
+  work_.append_ns -= waited_ns;
+  check_read(late_reads_);
 }
 
 void LiveLayer::on_stored(std::int64_t first_kv_head, Token token) {
@@ -411,8 +440,7 @@ void LiveLayer::on_event(std::int64_t first_kv_head, const GroupEvent& event) {
       finish_reads(late_reads_);
       step_extents_.insert(step_extents_.end(), late_reads_.extents.begin(),
                            late_reads_.extents.end());
-      read_now_(late_reads_.commands, late_reads_);
-      check_read(late_reads_);
+      read_late();
     }
     show_group(s, event.group);
   }
@@ -432,10 +460,13 @@ void LiveLayer::on_event(std::int64_t first_kv_head, const GroupEvent& event) {
       break;
     case EventKind::kCreated:
       here.touched.push_back(event.group);
+      work_.regrouped_entries += heads_per_stream_ * std::ssize(event.tokens);
       break;
     case EventKind::kSplit:
       for (const GroupId group : {event.group, event.other}) {
         here.touched.push_back(group);
+        work_.regrouped_entries +=
+            heads_per_stream_ * std::ssize(here.stored.groups().members(group));
         for (const Token token : here.stored.groups().members(group)) check_held(here, token);
       }
       break;
@@ -465,13 +496,12 @@ void LiveLayer::read_moved(std::size_t s, const std::vector<EntryPiece>& old_pie
     late_reads_.pieces.push_back({static_cast<std::int32_t>(s), piece, nullptr});
   }
   finish_reads(late_reads_);
-  read_now_(late_reads_.commands, late_reads_);
-  check_read(late_reads_);
+  read_late();
 }
 
 // Writes.
 
-void LiveLayer::end_step() {
+void LiveLayer::end_step(LapTimer& timer) {
   cache_->end_step();
   if (layout_->region_bytes() > options_.region.bytes) {
     throw UserError({options_.target, ""},
@@ -497,9 +527,11 @@ void LiveLayer::end_step() {
     extents_.write_begin.push_back(std::ssize(extents_.writes));
   }
   traffic_ = {};
+  timer.add_to(work_.append_ns);
   sweep();
   locate_held();
   find_index_reads();
+  timer.add_to(work_.fetch_ns);
   ++step_;
 }
 
@@ -587,14 +619,15 @@ void LiveLayer::make_writes(const std::vector<Extent>& writes, BlockWrites& job)
         const std::uint64_t end = std::min(part.offset + part.bytes, at + block);
         if (begin < end) known += end - begin;
       }
-      if (known < block && is_written(at)) base.push_back({at, block});
+      if (known == block) continue;
+      job.partial.push_back(at);
+      if (is_written(at)) base.push_back({at, block});
     }
     bytes += command.bytes;
     mark_written(command);
   }
   coalesce(base);
   to_commands(base, false, options_.limits, job.base);
-  base_reads_ += std::ssize(job.base);
   job.bytes.assign(bytes, std::byte{});
   peak_write_bytes_ =
       std::max(peak_write_bytes_, std::ssize(job.bytes) + std::ssize(job.known_bytes));
@@ -639,6 +672,32 @@ void LiveLayer::settle(const BlockWrites& job) {
   }
 }
 
+/// Once the job is done.
+void LiveLayer::keep_partial_blocks(BlockWrites& job) {
+  const std::size_t most = 2 * streams_.size();
+  std::erase_if(partial_, [&](const Block& block) { return job.find(block.offset) != nullptr; });
+  for (const std::uint64_t offset : job.partial) {
+    const std::byte* from = job.find(offset);
+    partial_.push_back({offset, {from, from + options_.limits.logical_block_bytes}});
+    if (partial_.size() > most) partial_.pop_front();
+  }
+}
+
+/// Takes from memory what is known of the blocks that the job writes in part.
+void LiveLayer::find_base(BlockWrites& job) {
+  std::erase_if(job.base, [&](const IoCommand& command) {
+    for (std::uint64_t at = command.offset; at < command.offset + command.bytes;
+         at += options_.limits.logical_block_bytes) {
+      const auto known = std::find_if(partial_.begin(), partial_.end(),
+                                      [&](const Block& block) { return block.offset == at; });
+      if (known == partial_.end()) return false;
+      std::copy(known->bytes.begin(), known->bytes.end(), job.find(at));
+    }
+    return true;
+  });
+  base_reads_ += std::ssize(job.base);
+}
+
 /// Drops what the next step finds elsewhere.
 void LiveLayer::sweep() {
   const bool paged = cache_->paged_by_layer();
@@ -679,8 +738,10 @@ void LiveLayer::start(TransferKind kind, LiveIo& io, LiveIo::Batch& batch) {
     }
     case TransferKind::kWrites:
       settle(current_);
+      keep_partial_blocks(current_);
       current_ = std::move(next_);
       next_ = {};
+      find_base(current_);
       io.read(current_.base, current_, batch);
       break;
   }
@@ -707,6 +768,7 @@ bool LiveLayer::go_on(TransferKind kind, LiveIo& io, LiveIo::Batch& batch) {
 std::int64_t LiveLayer::held_bytes() const {
   std::int64_t bytes = peak_write_bytes_ + (own_keys_ ? own_keys_->bytes() : 0);
   for (const Stream& stream : streams_) bytes += stream.held.peak_bytes();
+  bytes += std::ssize(partial_) * static_cast<std::int64_t>(options_.limits.logical_block_bytes);
   return bytes;
 }
 

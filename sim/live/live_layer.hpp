@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -26,6 +27,49 @@ struct DecodedRows {
 
   DecodedRows(std::int64_t kv_heads, std::int64_t max_tokens, std::int64_t head_dim)
       : keys(kv_heads, max_tokens, head_dim), values(kv_heads, max_tokens, head_dim) {}
+};
+
+/// What a layer's own work took, in nanoseconds, and how much of it there was, over all steps. The
+/// measured platform has a kernel for each (MeasuredKernels).
+struct LiveLayerWork {
+  std::int64_t score_ns = 0;   ///< scores and selection
+  std::int64_t fetch_ns = 0;   ///< the cache is asked, reads are made of groups, slots come and go
+  std::int64_t decode_ns = 0;  ///< of requested groups' entries into rows
+  std::int64_t buffered_ns = 0;  ///< likewise of entries outside groups
+  std::int64_t attend_ns = 0;
+  std::int64_t append_ns = 0;  ///< the new entry: stored, grouped, and what is to be written
+  // LayerPlan::Compute has the last four per step.
+  std::int64_t score_flops = 0;
+  std::int64_t attended_elements = 0;  ///< tokens * query heads * head_dim
+  std::int64_t fetched_entries = 0;
+  std::int64_t decoded_entries = 0;
+  std::int64_t buffered_entries = 0;
+  std::int64_t regrouped_entries = 0;
+
+  LiveLayerWork& operator+=(const LiveLayerWork& other) {
+    for (std::int64_t LiveLayerWork::*member :
+         {&LiveLayerWork::score_ns, &LiveLayerWork::fetch_ns, &LiveLayerWork::decode_ns,
+          &LiveLayerWork::buffered_ns, &LiveLayerWork::buffered_entries, &LiveLayerWork::attend_ns,
+          &LiveLayerWork::append_ns, &LiveLayerWork::score_flops, &LiveLayerWork::attended_elements,
+          &LiveLayerWork::fetched_entries, &LiveLayerWork::decoded_entries,
+          &LiveLayerWork::regrouped_entries}) {
+      this->*member += other.*member;
+    }
+    return *this;
+  }
+};
+
+/// Adds to a sum the time since it was made or last asked.
+class LapTimer {
+ public:
+  void add_to(std::int64_t& sum_ns) {
+    const std::int64_t now = monotonic_ns();
+    sum_ns += now - last_;
+    last_ = now;
+  }
+
+ private:
+  std::int64_t last_ = monotonic_ns();
 };
 
 /// One layer of a live sequence whose entries lie on the target. It follows the policy's events
@@ -71,6 +115,7 @@ class LiveLayer final : public EntryHost {
 
   [[nodiscard]] LayerPolicy& policy() { return policy_; }
   [[nodiscard]] bool needs_query() const { return policy_.looks_ahead(); }
+  [[nodiscard]] const LiveLayerWork& work() const { return work_; }
   /// What this layer holds for itself at most: entries, waiting blocks, all keys where scores need
   /// them.
   [[nodiscard]] std::int64_t held_bytes() const;
@@ -135,7 +180,13 @@ class LiveLayer final : public EntryHost {
     std::vector<Known> known;
     std::vector<std::byte> known_bytes;
     std::vector<Settling> settling;
-    bool has_base = false;  // the base has been read
+    std::vector<std::uint64_t> partial;  // blocks of which only a part is known
+    bool has_base = false;               // the base has been read
+  };
+  /// A block as it was last written, by its offset in the target.
+  struct Block {
+    std::uint64_t offset = 0;
+    std::vector<std::byte> bytes;
   };
 
   [[nodiscard]] Stream& stream(std::size_t index) { return streams_[index]; }
@@ -158,11 +209,16 @@ class LiveLayer final : public EntryHost {
   void finish_reads(EntryReads& reads);
   void check_read(const EntryReads& reads);
   void read_moved(std::size_t s, const std::vector<EntryPiece>& old_pieces);
-  void end_step();
+  /// What `timer` has run for so far is the appending of the step's entry.
+  void end_step(LapTimer& timer);
+  /// Reads late_reads_ and waits; the wait is no work.
+  void read_late();
   void note_touched(std::size_t s, const std::vector<Extent>& writes);
   void cover(std::size_t s, const std::vector<Extent>& writes, BlockWrites& job);
   void make_writes(const std::vector<Extent>& writes, BlockWrites& job);
   void settle(const BlockWrites& job);
+  void keep_partial_blocks(BlockWrites& job);
+  void find_base(BlockWrites& job);
   void sweep();
   void locate_held();
   void find_index_reads();
@@ -194,6 +250,7 @@ class LiveLayer final : public EntryHost {
   LayoutTraffic traffic_;
   BlockWrites next_;           // of the step that computes
   BlockWrites current_;        // under way
+  std::deque<Block> partial_;  // the latest blocks that were written in part: the next entry's too
   std::vector<bool> written_;  // by block of the region
   std::vector<std::byte> prompt_image_;
   LiveIo::Batch prompt_batch_;
@@ -202,6 +259,7 @@ class LiveLayer final : public EntryHost {
   std::int64_t base_reads_ = 0;
   std::int64_t peak_write_bytes_ = 0;
   LayerPlan::Io extents_;
+  LiveLayerWork work_;
 };
 
 /// UserError where live cannot run the system with entries on a target.

@@ -10,11 +10,16 @@ namespace {
 
 /// Largest delay before the end of a computation is noticed while commands are under way.
 constexpr std::int64_t kNoticeNs = 20'000;
+/// How long a thread with a processor of its own watches before it sleeps.
+constexpr std::int64_t kWatchNs = 500'000;
 
 }  // namespace
 
-LiveMachine::LiveMachine(LiveWork& work, LiveIo* io)
-    : work_(work), io_(io), transfers_(work.layers() * kTransferKinds) {
+LiveMachine::LiveMachine(LiveWork& work, LiveIo* io, bool own_processors)
+    : work_(work),
+      io_(io),
+      own_processors_(own_processors),
+      transfers_(work.layers() * kTransferKinds) {
   computation_.machine = this;
   for (std::size_t i = 0; i < transfers_.size(); ++i) {
     transfers_[i].machine = this;
@@ -60,8 +65,12 @@ bool LiveMachine::reading() const {
   });
 }
 
+bool LiveMachine::leaves_thread() const {
+  return own_processors_ ? io_ != nullptr && io_->under_way() : reading();
+}
+
 Wait LiveMachine::compute(Kernels kernels, std::size_t layer) {
-  if (!reading()) {
+  if (!leaves_thread()) {
     if (io_ != nullptr && io_->under_way()) {
       io_->poll(0);
       for (Transfer& transfer : transfers_) (void)transfer.is_over();
@@ -116,6 +125,11 @@ bool LiveMachine::idle() {
 void LiveMachine::progress() {
   serve_late_read();
   if (io_ == nullptr || !io_->under_way()) {
+    for (const std::int64_t end = monotonic_ns() + kWatchNs;
+         own_processors_ && busy_ && monotonic_ns() < end;) {
+      const std::lock_guard lock(mutex_);
+      if (late_read_ != nullptr && !late_read_->started) break;
+    }
     std::unique_lock lock(mutex_);
     const auto end = std::chrono::milliseconds(50);  // a signal may have come
     changed_.wait_for(lock, end,
@@ -127,7 +141,8 @@ void LiveMachine::progress() {
     const std::lock_guard lock(mutex_);
     computing = busy_ && late_read_ == nullptr;
   }
-  io_->poll(computing ? monotonic_ns() + kNoticeNs : IoEngine::kForever);
+  const std::int64_t notice = own_processors_ ? 0 : monotonic_ns() + kNoticeNs;
+  io_->poll(computing ? notice : IoEngine::kForever);
   // Of a transfer in several parts, the next one may begin.
   for (Transfer& transfer : transfers_) {
     if (transfer.open && transfer.kind == TransferKind::kWrites) (void)transfer.is_over();
@@ -167,7 +182,7 @@ void LiveMachine::read_now(std::span<const IoCommand> commands, LiveIo::Reader& 
 
 void LiveMachine::serve(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (changed_.wait(lock, stop, [this] { return busy_; })) {
+  while (changed_.wait(lock, stop, [this] { return busy_.load(); })) {
     const auto [kernels, layer] = std::pair(kernels_, layer_);
     lock.unlock();
     std::exception_ptr failure;
@@ -180,6 +195,11 @@ void LiveMachine::serve(const std::stop_token& stop) {
     failure_ = failure;
     busy_ = false;
     changed_.notify_all();
+    lock.unlock();
+    for (const std::int64_t end = monotonic_ns() + kWatchNs;
+         own_processors_ && !busy_ && !stop.stop_requested() && monotonic_ns() < end;) {
+    }
+    lock.lock();
   }
 }
 

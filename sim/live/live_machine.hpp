@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +33,16 @@ class LiveWork {
 };
 
 /// A machine in real time: commands go to a real target from the thread that runs the steps. While
-/// reads are under way, kernels run on a thread of their own; otherwise on the same one, because
-/// another one would begin each of them late. A failed command is a UserError of run(), an
-/// exception of a kernel likewise; then the machine can only be destroyed.
+/// transfers are under way, kernels run on a thread of their own; otherwise on the same one. Where
+/// a processor is left for each of the two, neither sleeps while it waits for the other, since
+/// waking takes tens of microseconds; where not, kernels leave the steps' thread only for reads. A
+/// failed command is a UserError of run(), an exception of a kernel likewise; then the machine can
+/// only be destroyed.
 class LiveMachine final : public Machine {
  public:
-  /// `work` and `io` outlive the machine; no `io`: nothing is transferred.
-  LiveMachine(LiveWork& work, LiveIo* io);
+  /// `work` and `io` outlive the machine; no `io`: nothing is transferred. `own_processors`: as
+  /// above.
+  LiveMachine(LiveWork& work, LiveIo* io, bool own_processors);
   ~LiveMachine() override;
   LiveMachine(const LiveMachine&) = delete;
   LiveMachine& operator=(const LiveMachine&) = delete;
@@ -88,10 +92,12 @@ class LiveMachine final : public Machine {
   void progress();
   void serve_late_read();
   [[nodiscard]] bool reading() const;
+  [[nodiscard]] bool leaves_thread() const;
   void serve(const std::stop_token& stop);
 
   LiveWork& work_;
   LiveIo* io_;
+  const bool own_processors_;
   Computation computation_;
   std::vector<Transfer> transfers_;  // by layer, then kind
   Waitable* awaited_ = nullptr;
@@ -101,7 +107,7 @@ class LiveMachine final : public Machine {
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool busy_ = false;  // guarded, as those below
+  std::atomic<bool> busy_ = false;  // written under the lock, as those below are read too
   Kernels kernels_{};
   std::size_t layer_ = 0;
   LateRead* late_read_ = nullptr;

@@ -105,7 +105,10 @@ class LiveSequence final : public LiveWork {
   }
   void compute(Kernels kernels, std::size_t layer) override;
   void start(TransferKind kind, std::size_t layer, LiveIo::Batch& batch) override {
-    if (on_target_[layer]) on_target_[layer]->start(kind, *io_, batch);
+    if (!on_target_[layer]) return;
+    LapTimer timer;
+    on_target_[layer]->start(kind, *io_, batch);
+    timer.add_to(start_ns_);
   }
   bool go_on(TransferKind kind, std::size_t layer, LiveIo::Batch& batch) override {
     return on_target_[layer] && on_target_[layer]->go_on(kind, *io_, batch);
@@ -144,6 +147,8 @@ class LiveSequence final : public LiveWork {
   std::optional<Sampler> sampler_;
   std::span<const float> logits_;
   std::int64_t position_ = 0;
+  LiveWorkTimes work_;           // by the thread that computes
+  std::int64_t start_ns_ = 0;    // by the thread that runs the steps
   std::int64_t projected_ = -1;  // the latest layer whose queries are known
   std::vector<float> rounded_;
   std::vector<float> rounded_ahead_;
@@ -352,12 +357,14 @@ QueryRows LiveSequence::used(const float* queries, std::vector<float>& rounded) 
 
 void LiveSequence::compute(Kernels kernels, std::size_t layer) {
   const auto index = static_cast<std::int64_t>(layer);
+  LapTimer timer;
   if (kernels == Kernels::kHead) {
     const std::span<const float> hidden = transformer_.finish();
     const std::span<const std::int32_t> next =
         std::span(ids_).subspan(static_cast<std::size_t>(position_) + 1);
     logits_ = statistics_.add(transformer_, position_, hidden,
                               next.first(std::min<std::size_t>(next.size(), 1)));
+    timer.add_to(work_.head_ns);
     return;
   }
   unsigned parts = 0;
@@ -365,6 +372,7 @@ void LiveSequence::compute(Kernels kernels, std::size_t layer) {
   if (contains(kernels, Kernels::kProjectKeyValue)) parts |= Transformer::kKeyValues;
   if (parts != 0) transformer_.project(index, parts);
   if ((parts & Transformer::kQueries) != 0) projected_ = index;
+  timer.add_to(work_.project_ns);
   if (contains(kernels, Kernels::kScore)) score(layer);
   if (contains(kernels, Kernels::kAttend)) attend(layer);
 }
@@ -375,7 +383,9 @@ void LiveSequence::score(std::size_t layer) {
   const auto index = static_cast<std::int64_t>(layer);
   const auto size = static_cast<std::size_t>(architecture_.query_size());
   if (here.policy().looks_ahead()) {
+    LapTimer timer;
     transformer_.project(index, Transformer::kQueriesAhead);
+    timer.add_to(work_.project_ns);
     const float* ahead = transformer_.batch(index).queries_ahead;
     if (!ahead_of_layer_.empty()) ahead_of_layer_[layer].assign(ahead, ahead + size);
     here.select(used(ahead, rounded_ahead_));
@@ -390,6 +400,7 @@ void LiveSequence::score(std::size_t layer) {
 
 void LiveSequence::attend(std::size_t layer) {
   const auto index = static_cast<std::int64_t>(layer);
+  LapTimer timer;
   LayerBatch batch = transformer_.batch(index);
   float* outputs = transformer_.attended().data();
   const auto size = static_cast<std::size_t>(architecture_.query_size());
@@ -412,10 +423,14 @@ void LiveSequence::attend(std::size_t layer) {
     if (!ahead_of_layer_.empty()) batch.queries_ahead = ahead_of_layer_[layer].data();
     trace_->keep(batch);
   }
+  std::int64_t of_layer_ns = 0;  // a LiveLayer counts its own
+  timer.add_to(in_memory_[layer] ? work_.in_memory_ns : of_layer_ns);
   transformer_.finish_layer();
+  timer.add_to(work_.layer_ns);
   if (trace_) trace_->keep_residual_norms(index, transformer_.residual_norms());
   if (in_memory_[layer]) {
     in_memory_[layer]->add_token();
+    timer.add_to(work_.in_memory_ns);
   } else {
     on_target_[layer]->add_token();
   }
@@ -451,7 +466,7 @@ LiveResult LiveSequence::run() && {
   if (trace_) trace_->begin(options_.prompt_tokens);
   const std::unique_ptr<Pipeline> pipeline = system_.pipeline.make({});
   {
-    LiveMachine machine(*this, io_ ? &*io_ : nullptr);
+    LiveMachine machine(*this, io_ ? &*io_ : nullptr, options_.threads < processor_count());
     machine_ = &machine;
     for (std::int64_t step_number = 0; step_number < options_.steps && !stopped(); ++step_number) {
       position_ = options_.prompt_tokens + step_number;
@@ -478,6 +493,8 @@ void LiveSequence::finish(LiveResult& result) {
     result.log_probability.assign(first, first + steps);
     result.log_probability.back() = 0;
   }
+  result.work = work_;
+  result.work.start_ns = start_ns_;
   result.memory.decoded_bytes = rows_.keys.bytes() + rows_.values.bytes();
   bool any_on_target = false;
   AccessLog& log = result.log;
@@ -494,6 +511,7 @@ void LiveSequence::finish(LiveResult& result) {
     if (on_target_[i]) {
       any_on_target = true;
       result.memory.entries_bytes += on_target_[i]->held_bytes();
+      result.work.layers += on_target_[i]->work();
       result.checked_entries += on_target_[i]->checked_entries();
       result.base_reads += on_target_[i]->base_reads();
     } else {

@@ -9,6 +9,7 @@
 
 #include "devices/real/block_target.hpp"
 #include "sim/live/live_io.hpp"
+#include "sim/live/live_layer.hpp"
 #include "sim/models/model_file.hpp"
 #include "sim/models/model_text.hpp"
 #include "sim/models/next_token.hpp"
@@ -43,11 +44,23 @@ struct LiveMemory {
   std::int64_t io_bytes = 0;                ///< buffers that requests land in
 };
 
+/// What the processor did in the steps, in nanoseconds. The first three are the model's; `layers`
+/// of those with entries on the target.
+struct LiveWorkTimes {
+  std::int64_t project_ns = 0;
+  std::int64_t layer_ns = 0;      ///< output projection and feed-forward part
+  std::int64_t head_ns = 0;       ///< last norm, LM head
+  std::int64_t in_memory_ns = 0;  ///< attention and appending of layers that are whole in memory
+  std::int64_t start_ns = 0;      ///< transfers handed to the engine
+  LiveLayerWork layers{};
+};
+
 struct LiveResult {
   std::vector<std::int32_t> ids;        ///< the prompt's, and the steps'
   std::vector<float> log_probability;   ///< of the token after each step; 0 at the last
   std::vector<std::int32_t> likeliest;  ///< after each step
   std::vector<StepTiming> steps;
+  LiveWorkTimes work;           ///< of all steps
   double prompt_s = 0;          ///< prefill, grouping, and its writes as far as they are waited for
   double first_token_s = 0;     ///< until the first token after the prompt is known
   std::int64_t base_reads = 0;  ///< blocks read because a write covers only a part of them

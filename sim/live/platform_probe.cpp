@@ -5,21 +5,24 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/error.hpp"
 #include "base/memory.hpp"
 #include "base/parallel.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "devices/real/host.hpp"
 #include "devices/real/io_engine.hpp"
-#include "policies/decide/layer_policy.hpp"
 #include "policies/decide/stream_policy.hpp"
 #include "policies/kernels/kernels.hpp"
+#include "sim/live/live_layer.hpp"
 #include "sim/live/live_run.hpp"
 #include "sim/models/half_rows.hpp"
+#include "sim/models/layer_shape.hpp"
 #include "sim/models/transformer.hpp"
 
 namespace kvreplay {
@@ -70,15 +73,19 @@ class Probe {
     note_host();
     matrix_vector();
     matrix_matrix();
-    attention();
-    score();
     memory();
     barrier();
+    layers();
     return std::move(result_);
   }
 
  private:
-  static constexpr std::int64_t kTokens = 4096;
+  static constexpr std::int64_t kTokens = 16;
+  static constexpr std::int64_t kLayers = 4;  ///< of a system, so that none stays in a cache
+  static constexpr std::int64_t kSteps = 48;
+  static constexpr std::int64_t kLeastSteps = 12;
+  static constexpr std::int64_t kWindow = 32;
+  static constexpr std::uint64_t kScratchBytes = 256 << 20;
 
   void say(const std::string& what) const {
     if (options_.on_point) options_.on_point(what);
@@ -112,14 +119,16 @@ class Probe {
       rest.push_back(finishing / static_cast<double>(architecture_.layers));
       return 0.0;
     });
+    std::vector<MeasuredKernel::Point> points;
     const auto add = [&](std::int64_t weights, const std::vector<double>& us) {
-      result_.matrix_vector.push_back({static_cast<double>(weights), median(us)});
+      points.push_back({static_cast<double>(weights), median(us)});
     };
     const LayerSpec& layer = spec_.layer(0);
     add(layer.query_weights + layer.key_value_weights, project);
     add(layer.output_weights + layer.ffn_weights, rest);
     add(spec_.head_weights(), head);
-    sort(result_.matrix_vector);
+    sort(points);
+    result_.kinds["matrix_vector"][""] = points;
   }
 
   void matrix_matrix() {
@@ -142,85 +151,213 @@ class Probe {
     result_.matrix_gflop_s = 2 * weights * kRows / us * 1e-3;
   }
 
-  /// Entries in their stored form are decoded into rows, and each query head attends to them.
-  void attention() {
-    const Architecture& a = architecture_;
-    const HalfRows keys = random_rows(a.kv_heads, kTokens, a.head_dim, random_);
-    const HalfRows values = random_rows(a.kv_heads, kTokens, a.head_dim, random_);
-    HalfRows shown_keys(a.kv_heads, kTokens, a.head_dim);
-    HalfRows shown_values(a.kv_heads, kTokens, a.head_dim);
-    std::vector<float> query(static_cast<std::size_t>(a.head_dim), 0.1F);
-    std::vector<float> output(query.size());
-    for (const std::int64_t count : {16, 64, 256, 1024, 4096}) {
-      say("attention to " + std::to_string(count) + " tokens");
-      std::vector<std::int32_t> tokens;
-      for (std::int64_t i = 0; i < count; ++i) {
-        tokens.push_back(static_cast<std::int32_t>(i * kTokens / count));
+  /// Work that a layer did at one step, and its time.
+  struct Sample {
+    std::string part;
+    double work = 0;
+    double us = 0;
+  };
+
+  void layers() {
+    if (options_.scratch.empty()) return;
+    const BlockTarget target = options_.overwrite_scratch
+                                   ? BlockTarget::open_destructive(options_.scratch)
+                                   : BlockTarget::create(options_.scratch, kScratchBytes);
+    if (target.size_bytes() < kScratchBytes) {
+      throw UserError({options_.scratch, ""}, std::to_string(target.size_bytes()) + " bytes",
+                      std::to_string(kScratchBytes) + " bytes or more");
+    }
+    LiveIo::Options io{.engine = choose_engine(target, "").name, .limits = {}};
+    io.limits.logical_block_bytes =
+        std::max(io.limits.logical_block_bytes, target.alignment().offset_bytes);
+    for (const SystemSpec& given : options_.systems) {
+      const SystemSpec system = as_live_runs_it(given);
+      if (system.place.cache.make({})->holds_everything()) continue;
+      for (const std::int64_t prompt : {std::int64_t{512}, std::int64_t{1536}}) {
+        say("layers of " + system.name + " after " + std::to_string(prompt) + " tokens");
+        try {
+          run_layers(system, prompt, target, io);
+        } catch (const UserError&) {
+          break;  // what live cannot run; its parts stay estimates
+        }
       }
-      std::vector<float> weights(tokens.size());
-      const double us = repeated(options_.seconds, [&] {
-        const std::int64_t begin = monotonic_ns();
-        for (std::int64_t kv = 0; kv < a.kv_heads; ++kv) {
-          for (const std::int32_t token : tokens) {
-            std::copy_n(keys.first(kTokens).row(kv, token), a.head_dim, shown_keys.row(kv, token));
-            std::copy_n(values.first(kTokens).row(kv, token), a.head_dim,
-                        shown_values.row(kv, token));
-          }
-        }
-        for (std::int64_t head = 0; head < a.query_heads; ++head) {
-          const std::int64_t kv = head / (a.query_heads / a.kv_heads);
-          kernels::attend(query.data(), shown_keys.row(kv, 0), shown_values.row(kv, 0), tokens,
-                          a.head_dim, static_cast<float>(a.softmax_scale), weights.data(),
-                          output.data());
-        }
-        return us_since(begin);
-      });
-      result_.attention.push_back({static_cast<double>(count * a.query_size()), us});
+    }
+    for (auto& [kind, samples] : samples_) {
+      std::map<std::string, std::vector<Sample>> by_part;
+      for (const Sample& sample : samples) by_part[sample.part].push_back(sample);
+      for (const auto& [part, of_part] : by_part) {
+        std::vector<MeasuredKernel::Point> points = line(of_part);
+        if (!points.empty()) result_.kinds[kind][part] = points;
+      }
     }
   }
 
-  /// Scores and top-k of a layer, by two parts and several numbers of groups.
-  void score() {
+  /// Some layers of a system, each after the products of one of the model's.
+  void run_layers(const SystemSpec& system, std::int64_t prompt, const BlockTarget& target,
+                  const LiveIo::Options& io_options) {
     const Architecture& a = architecture_;
-    const std::int64_t window = 4;
-    const HalfRows queries = random_rows(a.query_heads, window, a.head_dim, random_);
-    for (const std::int64_t tokens : {512, 1024, 2048, 4096}) {
-      const HalfRows keys = random_rows(a.kv_heads, tokens, a.head_dim, random_);
-      const HalfRows values = random_rows(a.kv_heads, tokens, a.head_dim, random_);
-      const Entries entries{keys.first(tokens), values.first(tokens)};
-      for (const char* part : {"centroid", "min_max"}) {
-        say(std::string("scores of ") + part + ", " + std::to_string(tokens) + " tokens");
-        const DecideSpec spec = DecideSpec::parse(ConfigNode::parse(
-            std::string(
-                R"({"grouping": {"part": "page", "group_tokens": 16}, "scoring": {"part": ")") +
-                part +
-                R"(", "heads": "per_query_head"}, "selection": {"part": "top_groups", "budget_tokens": 256}})",
-            "probe"));
-        LayerPolicy policy(spec,
-                           {.layer = 0,
-                            .query_heads = a.query_heads,
-                            .kv_heads = a.kv_heads,
-                            .head_dim = a.head_dim,
-                            .softmax_scale = static_cast<float>(a.softmax_scale),
-                            .prompt_tokens = tokens,
-                            .max_tokens = tokens + 1},
-                           {});
-        policy.add_prompt(entries, {queries.first(window), tokens - window});
-        const std::vector<float> query(static_cast<std::size_t>(a.query_size()), 0.1F);
-        const double us = repeated(options_.seconds / 2, [&] {
-          const std::int64_t begin = monotonic_ns();
-          policy.select(entries, query);
-          return us_since(begin);
-        });
-        double flops = 0;
-        for (const auto& stream : policy.streams()) {
-          flops += static_cast<double>(stream->scoring().cost().flops);
-        }
-        result_.score.push_back({flops, us});
+    LiveIo io(target, io_options);
+    DecodedRows rows(a.kv_heads, prompt + kSteps, a.head_dim);
+    const std::int64_t dense = system.decide.full_attention_layers();
+    const std::int64_t count = std::min<std::int64_t>(kLayers, a.layers - dense);
+    const std::uint64_t region = kScratchBytes / kLayers / 2;
+    const auto pipeline = system.pipeline.make({});
+    const RandomAdapters adapters(a);
+    std::vector<std::unique_ptr<LiveLayer>> layers;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const LayerShape shape = layer_shape(a, dense + i, prompt, prompt + kSteps);
+      check_live(system.decide, system.place, shape);
+      const std::uint64_t offset = 2 * static_cast<std::uint64_t>(i) * region;
+      const LiveLayer::Options layer{.prompt_tokens = prompt,
+                                     .max_tokens = prompt + kSteps,
+                                     .region = {offset, region},
+                                     .index_region = {offset + region, region},
+                                     .limits = io.limits(),
+                                     .target = target.path()};
+      layers.push_back(std::make_unique<LiveLayer>(
+          system.decide, system.place, shape,
+          PolicyOptions{.adapters = &adapters, .seed = options_.seed}, layer, rows,
+          [&io](std::span<const IoCommand> commands, LiveIo::Reader& reader) {
+            LiveIo::Batch batch;
+            io.read(commands, reader, batch);
+            io.wait(batch);
+          }));
+      const HalfRows keys = random_rows(a.kv_heads, prompt, a.head_dim, random_);
+      const HalfRows values = random_rows(a.kv_heads, prompt, a.head_dim, random_);
+      const HalfRows queries = random_rows(a.query_heads, kWindow, a.head_dim, random_);
+      layers.back()->add_prompt({keys.first(prompt), values.first(prompt)},
+                                {queries.first(kWindow), prompt - kWindow}, io);
+      io.wait(layers.back()->prompt_batch());
+      layers.back()->end_prompt();
+    }
+    const auto transfer = [&](TransferKind kind, LiveLayer& layer) {
+      LiveIo::Batch batch;
+      const std::int64_t begin = monotonic_ns();
+      layer.start(kind, io, batch);
+      const bool at_once = batch.left <= io_options.limits.queue_depth;
+      if (kind != TransferKind::kWrites && batch.left > 0 && at_once) {
+        samples_["submit"].push_back({"", static_cast<double>(batch.left), us_since(begin)});
+      }
+      do {
+        io.wait(batch);
+      } while (layer.go_on(kind, io, batch));
+    };
+    std::vector<float> query(static_cast<std::size_t>(a.query_size()));
+    std::vector<float> entry(static_cast<std::size_t>(a.kv_size()));
+    const auto draw = [&](std::vector<float>& row) {
+      for (float& element : row) element = static_cast<float>(2 * random_.uniform() - 1);
+    };
+    const std::int64_t end = monotonic_ns() + std::llround(options_.seconds * 1e9);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      if (step >= kLeastSteps && monotonic_ns() > end) break;
+      const std::int32_t id = 0;
+      const std::int64_t position = 0;
+      transformer_.begin({&id, 1}, {&position, 1});
+      for (std::int64_t i = 0; i < count; ++i) {
+        LiveLayer& layer = *layers[static_cast<std::size_t>(i)];
+        transformer_.project(i, Transformer::kQueries | Transformer::kKeyValues);
+        draw(query);
+        draw(entry);
+        const LiveLayerWork before = layer.work();
+        layer.select(query);
+        if (pipeline->index_on_flash()) transfer(TransferKind::kIndexReads, layer);
+        if (pipeline->pages_cache()) transfer(TransferKind::kCacheReads, layer);
+        transfer(TransferKind::kReads, layer);
+        layer.attend(entry.data(), entry.data(), query, transformer_.attended().data());
+        transformer_.finish_layer();
+        layer.add_token();
+        note(system, layer, before);
+        transfer(TransferKind::kWrites, layer);
       }
     }
-    sort(result_.score);
   }
+
+  void note(const SystemSpec& system, LiveLayer& layer, const LiveLayerWork& before) {
+    const LiveLayerWork& now = layer.work();
+    const auto add = [&](const char* kind, const std::string& part, std::int64_t work,
+                         std::int64_t ns) {
+      if (work <= 0) return;
+      samples_[kind].push_back({part, static_cast<double>(work), static_cast<double>(ns) * 1e-3});
+    };
+    const bool alone = layer.policy().streams()[0]->log().rows > 1;
+    const DecideSpec& decide = system.decide;
+    add("score", decide.scoring.name(), now.score_flops - before.score_flops,
+        now.score_ns - before.score_ns);
+    add("fetch", "", now.fetched_entries - before.fetched_entries, now.fetch_ns - before.fetch_ns);
+    add("decode", decide.precision.name(), now.decoded_entries - before.decoded_entries,
+        now.decode_ns - before.decode_ns);
+    add("buffered", decide.precision.name(), now.buffered_entries - before.buffered_entries,
+        now.buffered_ns - before.buffered_ns);
+    add("attention", alone ? decide.grouping.name() : "together",
+        now.attended_elements - before.attended_elements, now.attend_ns - before.attend_ns);
+    add("append", decide.grouping.name(),
+        architecture_.kv_heads + now.regrouped_entries - before.regrouped_entries,
+        now.append_ns - before.append_ns);
+  }
+
+  /// us = a + b * work with neither below 0, as its ends: least squares of relative errors, of the
+  /// samples' medians by work, so that a sample that was interrupted does not count.
+  static std::vector<MeasuredKernel::Point> line(const std::vector<Sample>& samples) {
+    std::map<std::int64_t, std::vector<MeasuredKernel::Point>> bins;  // a quarter of an octave each
+    for (const Sample& sample : samples) {
+      bins[std::llround(4 * std::log2(sample.work))].push_back({sample.work, sample.us});
+    }
+    std::array<double, 5> sums{};  // of 1, w, w^2, t, w t, each over t^2
+    double first = 0;
+    double last = 0;
+    for (const auto& [bin, points] : bins) {
+      std::vector<double> work;
+      std::vector<double> us;
+      for (const MeasuredKernel::Point& point : points) {
+        work.push_back(point.work);
+        us.push_back(point.us);
+      }
+      const double w = median(work);
+      const double t = std::max(median(us), 1e-3);
+      // A bin that few steps fell into says less.
+      const double weight = std::sqrt(static_cast<double>(points.size())) / (t * t);
+      sums[0] += weight;
+      sums[1] += weight * w;
+      sums[2] += weight * w * w;
+      sums[3] += weight * t;
+      sums[4] += weight * w * t;
+      if (first == 0) first = w;
+      last = w;
+    }
+    if (first == 0) return {};
+    const double determinant = sums[0] * sums[2] - sums[1] * sums[1];
+    double slope = determinant > 1e-9 * sums[0] * sums[2]
+                       ? (sums[0] * sums[4] - sums[1] * sums[3]) / determinant
+                       : 0;
+    slope = std::max(slope, 0.0);
+    double base = (sums[3] - slope * sums[1]) / sums[0];
+    if (base < 0) {
+      base = 0;
+      slope = sums[4] / sums[2];
+    }
+    last = std::max(last, 1.5 * first);
+    return {{first, base + slope * first}, {last, base + slope * last}};
+  }
+
+  /// Of any content, in the shape of joint_lowrank.
+  class RandomAdapters final : public AdapterSource {
+   public:
+    explicit RandomAdapters(const Architecture& architecture) : width_(architecture.kv_size()) {}
+    [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
+      if (name != "joint_lowrank") {
+        throw UserError({"platform probe", ""}, "a system that needs " + name, "joint_lowrank");
+      }
+      Random random(static_cast<std::uint64_t>(layer));
+      Adapter made{.shape = {width_, width_}, .values = {}, .text_sha256 = {}};
+      for (std::int64_t i = 0; i < width_ * width_; ++i) {
+        made.values.push_back(static_cast<float>(2 * random.uniform() - 1));
+      }
+      return made;
+    }
+
+   private:
+    std::int64_t width_;
+  };
 
   void memory() {
     say("memory bandwidth");
@@ -280,6 +417,7 @@ class Probe {
   Transformer transformer_;
   ModelSpec spec_;
   PlatformMeasurement result_;
+  std::map<std::string, std::vector<Sample>> samples_;  // by kind
 };
 
 }  // namespace
@@ -312,16 +450,19 @@ std::string platform_json(const PlatformMeasurement& measurement, const std::str
   json["dram_bytes"] = sourced(measurement.memory_bytes, "as the system reports it");
   json["layer_overhead_us"] =
       sourced(7 * measurement.barrier_us, "measured: seven empty loops on all threads");
-  json["selection_overhead_us"] =
-      sourced(measurement.score.front().us, "measured: the least of the scores below");
+  json["selection_overhead_us"] = sourced(0.0, measurement.kinds.count("score") > 0
+                                                   ? "part of the scores that are measured below"
+                                                   : "not measured");
   Json kernels;
   kernels["source"] = source;
   kernels["about"] = {{"model", measurement.model}, {"host", measurement.notes}};
   kernels["weight_bits"] = measurement.weight_bits;
   kernels["threads"] = measurement.threads;
-  kernels["matrix_vector"] = points(measurement.matrix_vector);
-  kernels["attention"] = points(measurement.attention);
-  kernels["score"] = points(measurement.score);
+  for (const auto& [kind, parts] : measurement.kinds) {
+    for (const auto& [part, list] : parts) {
+      (part.empty() ? kernels[kind] : kernels[kind][part]) = points(list);
+    }
+  }
   json["kernels"] = kernels;
   return json.dump(2) + '\n';
 }

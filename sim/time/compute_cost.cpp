@@ -6,16 +6,20 @@ namespace kvreplay {
 namespace {
 
 /// Of one sequence, what was measured; null where the roofline has to do.
-const MeasuredKernel* measured(const PlatformSpec& platform, MeasuredKernel MeasuredKernels::*kind,
-                               std::int64_t batch) {
+const MeasuredKernel* measured(const PlatformSpec& platform, MeasuredKind MeasuredKernels::*kind,
+                               const std::string& part, std::int64_t batch) {
   if (!platform.kernels || batch != 1) return nullptr;
-  const MeasuredKernel& kernel = (*platform.kernels).*kind;
-  return kernel.measured() ? &kernel : nullptr;
+  return ((*platform.kernels).*kind).find(part);
 }
 const MeasuredKernel* measured_matrix(const ModelSpec& model, const PlatformSpec& platform,
                                       std::int64_t batch) {
-  const MeasuredKernel* kernel = measured(platform, &MeasuredKernels::matrix_vector, batch);
+  const MeasuredKernel* kernel = measured(platform, &MeasuredKernels::matrix_vector, "", batch);
   return kernel != nullptr && platform.kernels->weight_bits == model.weight_bits ? kernel : nullptr;
+}
+
+/// Work that a platform without its kernel does not charge; none takes no time.
+SimTime extra_ns(const MeasuredKernel* kernel, std::int64_t work) {
+  return kernel == nullptr || work == 0 ? 0 : kernel->ns(static_cast<double>(work));
 }
 
 /// A product of `batch` vectors with a weight matrix.
@@ -43,8 +47,12 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
       ModelSpec::experts_read(layer, load.batch) * expert_weights * model.expert_weight_bits / 8.0;
   const std::int64_t projections = layer.query_weights + layer.key_value_weights;
   const MeasuredKernel* matrix = measured_matrix(model, platform, load.batch);
-  const MeasuredKernel* attention = measured(platform, &MeasuredKernels::attention, load.batch);
-  const MeasuredKernel* score = measured(platform, &MeasuredKernels::score, load.batch);
+  const auto kernel = [&](MeasuredKind MeasuredKernels::*kind, const std::string& part) {
+    return measured(platform, kind, part, load.batch);
+  };
+  const MeasuredKernel* attention =
+      kernel(&MeasuredKernels::attention, load.heads_attend_alone ? load.grouping : "together");
+  const MeasuredKernel* score = kernel(&MeasuredKernels::score, load.scoring);
   // What is measured has its overheads in it.
   LayerCompute compute;
   compute.project_ns = matrix != nullptr ? matrix->ns(static_cast<double>(projections))
@@ -56,6 +64,10 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
                            : platform.selection_overhead_ns +
                                  platform.kernel_ns(load.score_flops, load.score_bytes);
   }
+  if (load.looks_ahead && matrix != nullptr) {
+    compute.score_ns += matrix->ns(static_cast<double>(layer.query_weights));
+  }
+  compute.score_ns += extra_ns(kernel(&MeasuredKernels::fetch, ""), load.fetched_entries);
   compute.attend_ns = attention != nullptr
                           ? attention->ns(attention_flops / 4)
                           : platform.kernel_ns(attention_flops, load.attended_bytes);
@@ -71,6 +83,11 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
       compute.attend_ns += matrix_ns(model, platform, weights, load.batch);
     }
   }
+  compute.attend_ns +=
+      extra_ns(kernel(&MeasuredKernels::decode, load.precision), load.decoded_entries) +
+      extra_ns(kernel(&MeasuredKernels::buffered, load.precision), load.buffered_entries) +
+      extra_ns(kernel(&MeasuredKernels::append, load.grouping),
+               load.appended_entries + load.regrouped_entries);
   compute.dram_bytes =
       model.bytes_of(projections + layer.output_weights + layer.ffn_weights + layer.other_weights) +
       expert_bytes + state_bytes + load.score_bytes + load.attended_bytes;
@@ -119,6 +136,10 @@ ChunkCompute chunk_compute(const ModelSpec& model, const PlatformSpec& platform,
 SimTime index_compute(const PlatformSpec& platform, double flops, double bytes) {
   if (flops == 0 && bytes == 0) return 0;
   return platform.selection_overhead_ns + platform.kernel_ns(flops, bytes);
+}
+
+SimTime submit_compute(const PlatformSpec& platform, std::int64_t commands) {
+  return extra_ns(measured(platform, &MeasuredKernels::submit, "", 1), commands);
 }
 
 SimTime head_compute(const ModelSpec& model, const PlatformSpec& platform, std::int64_t batch) {

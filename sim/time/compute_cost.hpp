@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/engine/simulation.hpp"
 #include "sim/time/model_spec.hpp"
@@ -19,6 +20,17 @@ struct LayerLoad {
   std::int64_t read_requests = 0;
   std::int64_t read_bytes = 0;
   std::int64_t layer = 0;  ///< of the model
+  // Of layers with entries outside memory, once per KV head; only a measured platform charges them.
+  std::int64_t fetched_entries = 0;
+  std::int64_t decoded_entries = 0;
+  std::int64_t buffered_entries = 0;
+  std::int64_t appended_entries = 0;
+  std::int64_t regrouped_entries = 0;
+  bool looks_ahead = false;         ///< queries were computed for the scores alone
+  bool heads_attend_alone = false;  ///< as IoPlan::heads_select_alone
+  std::string grouping{};           ///< parts, as IoPlan has them
+  std::string scoring{};
+  std::string precision{};
 };
 
 struct LayerCompute {
@@ -57,6 +69,9 @@ struct ChunkCompute {
 
 /// What the parts of a system compute for the index of a layer's prompt; nothing takes no time.
 [[nodiscard]] SimTime index_compute(const PlatformSpec& platform, double flops, double bytes);
+
+/// The host's work to hand so many commands to the device; only a measured platform charges it.
+[[nodiscard]] SimTime submit_compute(const PlatformSpec& platform, std::int64_t commands);
 
 /// The LM head of one step.
 [[nodiscard]] SimTime head_compute(const ModelSpec& model, const PlatformSpec& platform,

@@ -33,12 +33,18 @@ struct Factor {
   }
 };
 
+void grow_entries(LayerPlan::Compute& compute, std::size_t step, const Factor& factor) {
+  factor.grow(compute.fetched_entries[step]);
+  factor.grow(compute.decoded_entries[step]);
+}
+
 void grow_step(LayerPlan& layer, std::size_t step, const Factor& factor) {
   LayerPlan::Accounting& counted = layer.accounting;
   for (auto* bytes : {&counted.requested_bytes, &counted.hit_bytes, &counted.best_hit_bytes}) {
     factor.grow((*bytes)[step]);
   }
   counted.missed_bytes[step] = counted.requested_bytes[step] - counted.hit_bytes[step];
+  grow_entries(layer.compute, step, factor);
   for (std::int64_t r = layer.io.read_begin[step]; r < layer.io.read_begin[step + 1]; ++r) {
     factor.grow(layer.io.reads[static_cast<std::size_t>(r)]);
   }
@@ -82,6 +88,7 @@ void grow_share(LayerPlan& layer, std::size_t step, const Factor& factor) {
     factor.grow((*bytes)[step]);
   }
   counted.requested_bytes[step] = counted.missed_bytes[step] + counted.hit_bytes[step];
+  grow_entries(layer.compute, step, factor);
   layer.compute.attended_tokens[step] *=
       static_cast<double>(factor.to) / static_cast<double>(factor.from);
 }

@@ -63,10 +63,23 @@ MeasuredKernel parse_points(const ConfigNode& node) {
   return MeasuredKernel(std::move(points));
 }
 
+/// [[work, us], ...], or such a list for each part
+MeasuredKind parse_kind(const ConfigNode& node) {
+  MeasuredKind kind;
+  if (!node.is_object()) {
+    kind.any = parse_points(node);
+    return kind;
+  }
+  for (const std::string& part : node.keys()) kind.parts[part] = parse_points(node.at(part));
+  return kind;
+}
+
 MeasuredKernels parse_kernels(const ConfigNode& node) {
-  static const std::vector<std::string> kMembers{"source",        "weight_bits", "threads", "about",
-                                                 "matrix_vector", "attention",   "score"};
-  node.allow_only(kMembers);
+  MeasuredKernels kernels;
+  std::vector<std::string> members{"source", "weight_bits", "threads", "about"};
+  MeasuredKernels::for_kinds(kernels,
+                             [&](const char* name, MeasuredKind&) { members.emplace_back(name); });
+  node.allow_only(members);
   const auto number = [&](const char* name) {
     const nlohmann::json& value = node.at(name).raw();
     if (!value.is_number() || !(value.get<double>() > 0)) {
@@ -74,13 +87,12 @@ MeasuredKernels parse_kernels(const ConfigNode& node) {
     }
     return value.get<double>();
   };
-  MeasuredKernels kernels;
   kernels.source = node.at("source").text();
   kernels.weight_bits = number("weight_bits");
   kernels.threads = std::llround(number("threads"));
-  if (node.has("matrix_vector")) kernels.matrix_vector = parse_points(node.at("matrix_vector"));
-  if (node.has("attention")) kernels.attention = parse_points(node.at("attention"));
-  if (node.has("score")) kernels.score = parse_points(node.at("score"));
+  MeasuredKernels::for_kinds(kernels, [&](const char* name, MeasuredKind& kind) {
+    if (node.has(name)) kind = parse_kind(node.at(name));
+  });
   return kernels;
 }
 
@@ -98,10 +110,6 @@ SimTime MeasuredKernel::ns(double work) const {
     us = first->us + (work - first->work) * (last->us - first->us) / (last->work - first->work);
   }
   return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
-}
-
-std::vector<std::pair<std::string, const MeasuredKernel*>> MeasuredKernels::kinds() const {
-  return {{"matrix_vector", &matrix_vector}, {"attention", &attention}, {"score", &score}};
 }
 
 std::string PlatformSpec::resolved() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,18 +34,51 @@ class MeasuredKernel {
   std::vector<Point> points_;
 };
 
-/// What `kvreplay platform probe` measured, for one sequence. A kind that it did not measure, and a
-/// batch of several sequences, is an estimate by the roofline.
+/// One kind of work, whose time depends on the part of a system that does it, or not.
+struct MeasuredKind {
+  MeasuredKernel any;                             ///< of every part that is not named
+  std::map<std::string, MeasuredKernel> parts{};  ///< by name
+
+  [[nodiscard]] bool measured() const { return any.measured() || !parts.empty(); }
+  /// Null where the part is not measured.
+  [[nodiscard]] const MeasuredKernel* find(const std::string& part) const {
+    const auto named = parts.find(part);
+    if (named != parts.end()) return &named->second;
+    return any.measured() ? &any : nullptr;
+  }
+};
+
+/// What `kvreplay platform probe` measured, for one sequence. Of a kind or part that it did not
+/// measure, and of a batch of several sequences, the first three are estimates by the roofline, and
+/// the others are taken to be none.
 struct MeasuredKernels {
   std::string source;      ///< command, host, date
   double weight_bits = 0;  ///< of the products
   std::int64_t threads = 0;
-  MeasuredKernel matrix_vector;  ///< by weights; with norms, RoPE and barriers of its part
-  MeasuredKernel attention;      ///< by tokens * query heads * head_dim, decoding included
-  MeasuredKernel score;          ///< by flops of the scores, with top-k
+  MeasuredKind matrix_vector;  ///< by weights; with norms, RoPE and barriers of its part
+  /// By tokens * query heads * head_dim; part `together` where the query heads of a KV head share
+  /// their tokens, else by grouping part.
+  MeasuredKind attention;
+  MeasuredKind score;  ///< by flops of the scores, with the selection; by scoring part
+  // Of entries outside memory, each counted once per KV head.
+  MeasuredKind fetch;     ///< by entries read: cache, commands, and slots in memory
+  MeasuredKind decode;    ///< by entries of requested groups, by precision part
+  MeasuredKind buffered;  ///< likewise of entries outside groups
+  MeasuredKind append;    ///< by new entries and those regrouped, by grouping part
+  MeasuredKind submit;    ///< by commands that are handed to the system at once
 
-  /// The kinds by name, in this order.
-  [[nodiscard]] std::vector<std::pair<std::string, const MeasuredKernel*>> kinds() const;
+  /// Calls visit(name, kind) for each of `kernels`.
+  template <typename Kernels, typename Visit>
+  static void for_kinds(Kernels& kernels, Visit&& visit) {
+    visit("matrix_vector", kernels.matrix_vector);
+    visit("attention", kernels.attention);
+    visit("score", kernels.score);
+    visit("fetch", kernels.fetch);
+    visit("decode", kernels.decode);
+    visit("buffered", kernels.buffered);
+    visit("append", kernels.append);
+    visit("submit", kernels.submit);
+  }
 };
 
 /// The SoC: compute rate, DRAM bandwidth and size, power, from configs/platforms/NAME.json.

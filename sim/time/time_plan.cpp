@@ -228,6 +228,9 @@ class StepTimer {
       const TargetLayer& target = layers_[i];
       LayerWork& work = work_.layers[i];
       LayerLoad load{.batch = options_.batch, .layer = static_cast<std::int64_t>(i)};
+      load.grouping = plan_.grouping;
+      load.scoring = plan_.scoring;
+      load.precision = plan_.precision;
       const LayerCache before{timing_.hit_bytes, timing_.missed_bytes};
       for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
       for (std::int64_t j = 0; j < options_.batch; ++j) {
@@ -238,6 +241,9 @@ class StepTimer {
       make_commands(writes_, true, true, work.commands(TransferKind::kWrites));
       make_commands(index_reads_, false, true, work.commands(TransferKind::kIndexReads));
       make_commands(cache_reads_, false, merge, work.commands(TransferKind::kCacheReads));
+      for (std::size_t kind = 0; kind < kTransferKinds; ++kind) {
+        work.submit_ns[kind] = submit_compute(platform_, std::ssize(work.transfers[kind]));
+      }
       for (const TransferKind kind :
            {TransferKind::kReads, TransferKind::kIndexReads, TransferKind::kCacheReads}) {
         load.read_requests += std::ssize(work.commands(kind));
@@ -284,6 +290,16 @@ class StepTimer {
     if (!has_groups(target)) return;
     load.score_flops += static_cast<double>(plan.compute.score_flops[at]);
     load.score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
+    load.heads_attend_alone = plan_.heads_select_alone;
+    if (plan.io.region_bytes > 0) {
+      const LayerSpec& layer = model_.layer(load.layer);
+      load.fetched_entries += plan.compute.fetched_entries[at];
+      load.decoded_entries += plan.compute.decoded_entries[at];
+      load.buffered_entries += plan.compute.buffered_entries[at];
+      load.appended_entries += layer.kv_heads;
+      load.regrouped_entries += plan.compute.regrouped_entries[at];
+      load.looks_ahead = plan_.looks_ahead;
+    }
     timing_.add(plan, at);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
     for (const Extent& read : plan.io.reads_at(step)) {

@@ -47,6 +47,10 @@ inline void add_step(LayerPlan& layer, const std::vector<Extent>& reads,
   layer.compute.attended_tokens.push_back(attended);
   layer.compute.score_bytes.push_back(0);
   layer.compute.score_flops.push_back(0);
+  for (auto* entries : {&layer.compute.fetched_entries, &layer.compute.decoded_entries,
+                        &layer.compute.buffered_entries, &layer.compute.regrouped_entries}) {
+    entries->push_back(0);
+  }
 }
 
 }  // namespace kvreplay

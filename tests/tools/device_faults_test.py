@@ -4,19 +4,15 @@ becomes shorter, a device that does not answer (in a probe too, and where an age
 
 import json
 import os
-import pathlib
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 
 import agents
-from program import PROGRAM, ProgramTest
-
-MIB = 1 << 20
-PATIENCE = 120  # seconds; only a hang takes as long
+from faulty_device import MIB, PATIENCE, FaultyDeviceTest
+from program import PROGRAM
 ENGINES = ("io_uring", "aio", "threads", "sync")
 
 
@@ -34,37 +30,7 @@ class Fault:
         self.then = then
 
 
-class DeviceFaultsTest(ProgramTest):
-    def setUp(self):
-        for program, package in (("nbdkit", "nbdkit"), ("nbdfuse", "libnbd-bin")):
-            if not shutil.which(program):
-                self.skipTest(f"no {program} (Debian: {package})")
-        if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-            self.skipTest("/dev/fuse cannot be opened")
-
-    def serve(self, *plugin):
-        """A file served by the nbdkit plugin."""
-        mount = pathlib.Path(tempfile.mkdtemp(prefix="mount ", dir=self.folder))
-        self.addCleanup(mount.rmdir)
-        server = subprocess.Popen(
-            ["nbdfuse", mount / "device", "--command", "nbdkit", "--single", *plugin],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-        def stop():
-            server.terminate()
-            try:
-                server.communicate(timeout=PATIENCE)
-            finally:
-                if os.path.ismount(mount):
-                    subprocess.run(["umount", "-l", mount], check=False)
-        self.addCleanup(stop)
-        end = time.monotonic() + PATIENCE
-        while not (mount / "device").exists():
-            if server.poll() is not None or time.monotonic() > end:
-                self.fail(f"nbdfuse did not start: {server.communicate()[1]}")
-            time.sleep(0.01)
-        return mount / "device"
-
+class DeviceFaultsTest(FaultyDeviceTest):
     def serve_silence(self):
         """Like serve_script(), with silence there for at most a minute; and a function that ends it.
         A process may end before its requests do, so each has its own device."""
@@ -82,21 +48,6 @@ class DeviceFaultsTest(ProgramTest):
         return self.serve(
             "eval", f"get_size=echo {8 * MIB}", "thread_model=echo parallel",
             f"pread=if [ $(($4 / {MIB})) -eq 2 ]; then {there}; fi; head -c $3 /dev/zero")
-
-    def full_device(self):
-        if os.geteuid() != 0:
-            self.skipTest("only root can mount a tmpfs")
-        small = self.folder / "small"
-        small.mkdir()
-        self.addCleanup(small.rmdir)
-        result = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", small],
-                                capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            self.skipTest(f"no tmpfs can be mounted: {result.stderr.strip()}")
-        self.addCleanup(subprocess.run, ["umount", "-l", small], check=False)
-        with open(small / "disk", "wb") as file:
-            file.truncate(8 * MIB)
-        return self.serve("file", small / "disk")
 
     def ends_with_2(self, words, once_said="", then=None):
         """Its standard error. `then` is called once it has printed `once_said`."""

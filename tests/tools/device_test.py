@@ -98,6 +98,17 @@ class DeviceTest(ProgramTest):
             self.assertGreater(point["iops"], 0)
             self.assertLessEqual(point["p50_us"], point["p999_us"])
 
+    def test_probe_goes_through_the_grid_in_rounds(self):
+        self.need_direct_io()
+        result = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2", "--rounds", "3")
+        self.assertEqual([(point["bytes"], point["depth"]) for point in result["points"]],
+                         [(8192, 1), (8192, 2), (65536, 1), (65536, 2)])
+        for point in result["points"]:
+            self.assertEqual(len(point["round_iops"]), 3)
+            self.assertLessEqual(min(point["round_iops"]), point["iops"] * (1 + 1e-9))
+            self.assertGreaterEqual(max(point["round_iops"]), point["iops"] * (1 - 1e-9))
+        self.assertEqual(result["rounds"], 3)
+
     def test_probe_writes_only_where_it_may(self):
         self.need_direct_io()
         before = self.target.read_bytes()

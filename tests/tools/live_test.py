@@ -60,6 +60,10 @@ class Live(ProgramTest):
         self.assertEqual(row["recall"], "")
         manifest = json.loads((self.folder / "quest/manifest.json").read_text())
         self.assertGreater(manifest["checked_entries"], 0)
+        processor = manifest["processor_ms_per_step"]
+        for kind in ("project", "layer", "head", "score", "fetch", "decode", "attention", "append", "start"):
+            self.assertGreater(processor[kind], 0, kind)
+        self.assertLess(sum(processor.values()), float(row["latency_ms"]))
         self.assertEqual(len(read_csv(self.folder / "quest/steps.csv")), STEPS)
         # The replay of its trace has the same columns, and the same hits.
         self.succeed("run", "first", "--set", "trace=own.kvtrace.h5", "--set", "system=quest", "--set",
@@ -155,7 +159,10 @@ class Live(ProgramTest):
         self.succeed("platform", "probe", "--model", self.model, "--threads", 1, "--seconds", 0.01,
                      "--out", "mine.json")
         said = self.succeed("explain", "./mine.json")
-        self.assertIn("attention: measured at 5 points", said)
+        self.assertIn("attention of together: measured at 2 points", said)
+        self.assertIn("score of other parts: estimate, by the roofline", said)
+        for kind in ("fetch", "submit", "decode of fp8", "buffered of fp16", "append of adaptive"):
+            self.assertIn(f"{kind}: measured at 2 points", said)
         self.assertIn("estimates, by the roofline", said)
         self.assertIn("none is measured", self.succeed("explain", "orin_agx"))
         said = self.succeed(
@@ -174,15 +181,17 @@ class Live(ProgramTest):
         said = self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text",
                             "ids.txt", "--token-ids", "--target", "target", "--create", "16MiB",
                             "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
-                            "--steps", 8, "--probe-seconds", 0.02, "--out", "validation")
+                            "--steps", 8, "--probe-seconds", 0.02, "--rounds", 2, "--out", "validation")
         self.assertIn("| quest | 48 |", said)
         rows = read_csv(self.folder / "validation/errors.csv")
         self.assertEqual([(row["system"], row["budget"]) for row in rows],
                          [("in_memory", ""), ("quest", "32"), ("quest", "48")])
         for row in rows:
-            self.assertAlmostEqual(
-                float(row["modelled_latency_ms"]) / float(row["measured_latency_ms"]) - 1,
-                float(row["latency_error"]), places=9)
+            least, error, greatest = (float(row[f"latency_{what}"])
+                                      for what in ("least_error", "error", "greatest_error"))
+            self.assertAlmostEqual((least + greatest) / 2, error, places=9)
+        for number in (1, 2):
+            self.assertTrue((self.folder / f"validation/round-{number}/platform.json").exists())
         self.assertTrue((self.folder / "validation/validation.png").exists())
 
 

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -16,12 +17,16 @@
 namespace kvreplay {
 namespace {
 
+const std::map<std::string, FittedPart> kParts{
+    {"best", FittedPart::kBest}, {"flash", FittedPart::kFlash}, {"waves", FittedPart::kWaves}};
+
 struct CalibrateCommand {
   std::string measurement;
   std::string base = "nvme_jetson";
   std::string out;
   std::string blank;
   std::uint64_t hold_out_every = CalibrateOptions{}.hold_out_every;
+  std::string part = "flash";
   bool csv = false;
   ConfigFolder configs = ConfigFolder::standard();
 };
@@ -51,6 +56,7 @@ void run_calibrate(const CalibrateCommand& options) {
                                              .points = {options.measurement, measured.place},
                                              .block_bytes = measured.block_bytes,
                                              .mixing = measured.mixing,
+                                             .part = kParts.at(options.part),
                                              .threads = processor_count(),
                                              .progress = &*progress});
   progress.reset();
@@ -106,6 +112,13 @@ void add_device_calibrate(CLI::App& device) {
                    "A measurement, of the same sizes at depth 1, of a device that takes no time, "
                    "reached in the same way; the time of the way is left out of the model")
       ->type_name("FILE");
+  command
+      ->add_option("--part", options->part,
+                   "Which model: flash; waves, for virtual and cached disks; best, whichever is "
+                   "nearer to the points that were held out")
+      ->type_name("flash|waves|best")
+      ->check(one_of(kParts))
+      ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print one row per point in place of the tables");
   add_configs_option(*command, options->configs);
   command->footer(

@@ -132,6 +132,13 @@ void add_device_probe(CLI::App& device) {
       ->type_name("0..100,...")
       ->check(in_range(0.0, 100.0))
       ->default_str("0");
+  command
+      ->add_option("--rounds", options->request.grid.rounds,
+                   "How often the points are gone through, all but the last time in random order; "
+                   "each takes its share of --seconds")
+      ->type_name("N")
+      ->check(in_range(1, 1000))
+      ->capture_default_str();
   command->add_option("--seconds", options->request.grid.seconds, "Time per point")
       ->type_name("S")
       ->check(in_range(0.01, 3600.0))

@@ -109,18 +109,24 @@ void explain_platform(const std::string& file, const ConfigFolder& configs) {
   const MeasuredKernels& kernels = *platform.kernels;
   std::cout << "  of one sequence, weights of " << kernels.weight_bits << " bits, "
             << kernels.threads << " threads (" << kernels.source << ")\n";
-  for (const auto& [name, kernel] : kernels.kinds()) {
-    std::cout << "  " << name << ": ";
-    if (!kernel->measured()) {
-      std::cout << "estimate, by the roofline\n";
-      continue;
-    }
-    std::cout << "measured at " << kernel->points().size() << " points,";
-    for (const MeasuredKernel::Point& point : kernel->points()) {
+  const auto print_points = [](const std::string& name, const MeasuredKernel& kernel) {
+    std::cout << "  " << name << ": measured at " << kernel.points().size() << " points,";
+    for (const MeasuredKernel::Point& point : kernel.points()) {
       std::cout << ' ' << point.work << " in " << point.us << " us,";
     }
     std::cout << " and between them\n";
-  }
+  };
+  MeasuredKernels::for_kinds(kernels, [&](const std::string& name, const MeasuredKind& kind) {
+    const bool by_roofline = name == "matrix_vector" || name == "attention" || name == "score";
+    const char* otherwise = by_roofline ? "estimate, by the roofline\n" : "not charged\n";
+    if (kind.any.measured()) print_points(name, kind.any);
+    for (const auto& [part, kernel] : kind.parts) print_points(name + " of " + part, kernel);
+    if (!kind.measured()) {
+      std::cout << "  " << name << ": " << otherwise;
+    } else if (!kind.any.measured()) {
+      std::cout << "  " << name << " of other parts: " << otherwise;
+    }
+  });
   std::cout << "  a batch of several sequences, other weights: estimates, by the roofline\n";
 }
 

@@ -58,8 +58,7 @@ struct LiveCommand {
 
 /// The system with --set and --budget.
 SystemSpec load_system(const LiveCommand& command) {
-  ConfigNode node =
-      command.configs.find("systems", command.system, {"--system", ""});
+  ConfigNode node = command.configs.find("systems", command.system, {"--system", ""});
   const std::string name = std::filesystem::path(node.place().file).stem().string();
   if (command.budget) {
     node = node.with("selection.budget_tokens", std::to_string(*command.budget));
@@ -147,6 +146,25 @@ std::string steps_csv(const LiveResult& result) {
   return text;
 }
 
+Json processor_times(const LiveResult& result) {
+  const LiveWorkTimes& work = result.work;
+  Json json = Json::object();
+  for (const auto& [name, ns] : {std::pair{"project", work.project_ns},
+                                 {"layer", work.layer_ns},
+                                 {"head", work.head_ns},
+                                 {"in_memory", work.in_memory_ns},
+                                 {"score", work.layers.score_ns},
+                                 {"fetch", work.layers.fetch_ns},
+                                 {"decode", work.layers.decode_ns},
+                                 {"buffered", work.layers.buffered_ns},
+                                 {"attention", work.layers.attend_ns},
+                                 {"append", work.layers.append_ns},
+                                 {"start", work.start_ns}}) {
+    json[name] = static_cast<double>(ns) * 1e-6 / static_cast<double>(result.steps.size());
+  }
+  return json;
+}
+
 std::string manifest(const LiveCommand& command, const LiveOptions& options, const Model& model,
                      const SystemSpec& system, const BlockTarget* target, const LiveRun& run) {
   const LiveResult& result = run.result;
@@ -172,6 +190,7 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
   }
   json["first_token_s"] = result.first_token_s;
   json["prompt_s"] = result.prompt_s;
+  json["processor_ms_per_step"] = processor_times(result);
   json["block_reads_before_writes"] = result.base_reads;
   json["memory"] = {{"entries_bytes", result.memory.entries_bytes},
                     {"in_memory_layers_bytes", result.memory.in_memory_layers_bytes},

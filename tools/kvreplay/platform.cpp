@@ -3,6 +3,7 @@
 #include <iostream>
 #include <memory>
 
+#include "base/config_folder.hpp"
 #include "base/error.hpp"
 #include "base/files.hpp"
 #include "base/output_file.hpp"
@@ -20,15 +21,46 @@ namespace {
 
 struct ProbeCommand {
   std::string model;
+  std::vector<std::string> systems{"flexgen", "quest",    "clusterkv",        "kvswap",
+                                   "dynakv",  "shadowkv", "infinigen_star_ru"};
+  std::string scratch;
+  ConfigFolder configs = ConfigFolder::standard();
   PlatformProbeOptions options{.threads = 0};
   std::string out;
 };
+
+/// Each system with a few budgets, where it has one: its parts then do little and much.
+std::vector<SystemSpec> systems_to_measure(const ProbeCommand& command) {
+  std::vector<SystemSpec> systems;
+  for (const std::string& name : command.systems) {
+    ConfigNode node = command.configs.find("systems", name, {"--systems", ""});
+    if (node.has("grouping") && node.at("grouping").has("window_tokens")) {
+      node = node.with("grouping.window_tokens", "16");  // few steps are measured
+    }
+    const std::string stem = std::filesystem::path(node.place().file).stem().string();
+    if (!node.has("selection") || !node.at("selection").has("budget_tokens")) {
+      systems.push_back(SystemSpec::parse(node, stem));
+      continue;
+    }
+    for (const char* budget : {"64", "256"}) {
+      ConfigNode changed = node.with("selection.budget_tokens", budget);
+      if (changed.at("selection").has("budget_share")) {
+        changed = changed.with("selection.budget_share", "0");
+      }
+      systems.push_back(SystemSpec::parse(changed, stem));
+    }
+  }
+  return systems;
+}
 
 void probe_machine(const ProbeCommand& command) {
   check_is_new(command.out);
   const Model model(find_model(command.model));
   PlatformProbeOptions options = command.options;
   if (options.threads == 0) options.threads = processor_count();
+  options.systems = systems_to_measure(command);
+  options.scratch = command.scratch.empty() ? command.out + ".scratch" : command.scratch;
+  if (!options.overwrite_scratch) check_is_new(options.scratch);
   options.on_point = [](const std::string& what) { std::cerr << "kvreplay: " << what << '\n'; };
   const HostFacts host = host_facts();
   const std::string source = "kvreplay platform probe --model " + model.name() + " --threads " +
@@ -64,6 +96,21 @@ void add_platform(CLI::App& program) {
                    "Threads of the products (default: as many as the machine has)")
       ->check(in_range(1, 1024))
       ->type_name("N");
+  command
+      ->add_option("--systems", options->systems,
+                   "Systems whose parts are measured: scores, decoding, grouping and what they ask "
+                   "of the host")
+      ->delimiter(',')
+      ->type_name("NAME,NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--scratch", options->scratch,
+                   "A new file of 256 MiB for their entries, which is gone with the process "
+                   "(default: beside --out)")
+      ->type_name("FILE");
+  command->add_flag("--allow-destructive", options->options.overwrite_scratch,
+                    "The scratch file or block device is there, and what it holds may be lost");
+  add_configs_option(*command, options->configs);
   command->add_option("--seconds", options->options.seconds, "Time of each point")
       ->check(in_range(0.01, 3600.0))
       ->type_name("S")

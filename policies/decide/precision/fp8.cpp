@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -10,6 +11,19 @@
 
 namespace kvreplay {
 namespace {
+
+template <typename Value>
+std::array<Value, 256> of_codes(Value (*value)(std::uint8_t code)) {
+  std::array<Value, 256> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values.at(i) = value(static_cast<std::uint8_t>(i));
+  }
+  return values;
+}
+const std::array<float, 256> kFp8Floats =
+    of_codes<float>([](std::uint8_t code) { return kernels::fp8_to_float(code); });
+const std::array<Half, 256> kFp8Halves =
+    of_codes<Half>([](std::uint8_t code) { return to_half(kernels::fp8_to_float(code)); });
 
 /// Key and value rows in FP8 E4M3, each with its own scale or with none.
 class Fp8 final : public Precision {
@@ -72,7 +86,7 @@ class Fp8 final : public Precision {
         if (scaled_) reader.take(&scale, sizeof scale);
         reader.take(codes.data(), codes.size());
         std::transform(codes.begin(), codes.end(), row, [&](std::uint8_t code) {
-          return to_half(kernels::fp8_to_float(code) * scale);
+          return scaled_ ? to_half(kFp8Floats[code] * scale) : kFp8Halves[code];
         });
       }
       form_.from_rounded(keys + head * head_stride, head, token);

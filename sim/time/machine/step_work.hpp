@@ -18,6 +18,8 @@ struct LayerWork {
   SimTime score_ns = 0;
   SimTime attend_ns = 0;
   std::array<std::vector<IoCommand>, kTransferKinds> transfers;  ///< by TransferKind
+  /// The processor's time to hand over each transfer's commands, one after the other.
+  std::array<SimTime, kTransferKinds> submit_ns{};
 
   [[nodiscard]] std::vector<IoCommand>& commands(TransferKind kind) {
     return transfers[static_cast<std::size_t>(kind)];
@@ -43,11 +45,14 @@ struct StepWork {
     if (contains(kernels, Kernels::kAttend)) sum += work.attend_ns;
     return sum;
   }
-  /// Time of all kernels of all layers.
+  /// Time of all kernels of all layers, and to hand over all commands.
   [[nodiscard]] SimTime compute_ns() const {
     constexpr Kernels kAll = Kernels::kProject | Kernels::kScore | Kernels::kAttend;
     SimTime sum = head_ns;
-    for (std::size_t layer = 0; layer < layers.size(); ++layer) sum += duration_ns(kAll, layer);
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      sum += duration_ns(kAll, layer);
+      for (const SimTime submit : layers[layer].submit_ns) sum += submit;
+    }
     return sum;
   }
 };

@@ -62,7 +62,11 @@ void VirtualMachine::Computation::on_event(std::uint64_t /*argument*/) {
   count_down();
 }
 
-void VirtualMachine::Transfer::on_event(std::uint64_t /*argument*/) {
+void VirtualMachine::Transfer::on_event(std::uint64_t argument) {
+  if (argument != kCompleted) {
+    machine->device_.submit(waiting[argument], *this, kCompleted);
+    return;
+  }
   const SimTime now = machine->simulation_.now();
   machine->command_ns_[kind == TransferKind::kWrites ? 1 : 0].push_back(now - started);
   if (--machine->commands_under_way_ == 0) machine->io_busy_ns_ += now - machine->io_busy_since_;
@@ -98,7 +102,18 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   started.left = commands.size();
   started.started = simulation_.now();
   if (observer_ != nullptr) observer_->on_commands(commands_under_way_, simulation_.now());
-  for (const IoCommand& command : commands) device_.submit(command, started, 0);
+  const SimTime submit = work_.layers[layer].submit_ns[static_cast<std::size_t>(kind)];
+  if (submit == 0) {
+    for (const IoCommand& command : commands) device_.submit(command, started, kCompleted);
+    return;
+  }
+  const SimTime begin = std::max(simulation_.now(), server_.free_at());
+  server_.use(submit, nobody_, 0);
+  started.waiting.assign(commands.begin(), commands.end());
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const auto handed = static_cast<SimTime>(i + 1);
+    simulation_.schedule(begin + submit * handed / std::ssize(commands), started, i);
+  }
 }
 
 Wait VirtualMachine::wait(TransferKind kind, std::size_t layer) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -69,10 +70,16 @@ class VirtualMachine final : public Machine {
   };
   /// The parts are commands.
   struct Transfer final : Work {
+    /// A command has completed, or the next one has been handed over.
     void on_event(std::uint64_t argument) override;
     TransferKind kind = TransferKind::kReads;
     std::size_t layer = 0;
     SimTime started = 0;
+    std::vector<IoCommand> waiting{};  ///< where the processor takes time to hand them over
+  };
+  static constexpr std::uint64_t kCompleted = std::numeric_limits<std::uint64_t>::max();
+  struct Nobody final : EventHandler {
+    void on_event(std::uint64_t) override {}
   };
   class Run;
 
@@ -86,6 +93,7 @@ class VirtualMachine final : public Machine {
   const StepWork& work_;
   Server server_;
   Computation computation_;
+  Nobody nobody_;
   std::vector<Transfer> transfers_;  // by layer, then kind
   const StepTask* running_ = nullptr;
   EventHandler* joiner_ = nullptr;  // resumed when the running step has ended

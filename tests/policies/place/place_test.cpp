@@ -98,6 +98,22 @@ TEST(Place, WithoutACacheEveryStepReadsWhatItAsksFor) {
   EXPECT_THAT(layer.compute.score_bytes, ElementsAre(10, 12, 9));
   EXPECT_THAT(layer.compute.score_flops, ElementsAre(1000, 1200, 900));
   EXPECT_THAT(layer.compute.attended_tokens, ElementsAre(5, 4, 4));
+  EXPECT_THAT(layer.compute.fetched_entries, ElementsAre(4, 2, 5));
+  EXPECT_THAT(layer.compute.decoded_entries, ElementsAre(4, 2, 5));
+  EXPECT_THAT(layer.compute.regrouped_entries, ElementsAre(0, 0, 0)) << "an append makes no group";
+}
+
+TEST(Place, NamesThePartsThatDecided) {
+  AccessLog log = small_log();
+  EXPECT_EQ(place(log, parse(R"({"part": "none"})", "sequence"), recorded_shape(log)).scoring, "");
+  log.decide_config = R"({"stream": {"query": "look_ahead"}, "grouping": {"part": "page"},
+                          "scoring": {"part": "centroid"}, "precision": {"part": "fp8"}})";
+  const IoPlan plan = place(log, parse(R"({"part": "none"})", "sequence"), recorded_shape(log));
+  EXPECT_EQ(plan.grouping, "page");
+  EXPECT_EQ(plan.scoring, "centroid");
+  EXPECT_EQ(plan.precision, "fp8");
+  EXPECT_TRUE(plan.looks_ahead);
+  EXPECT_FALSE(plan.heads_select_alone);
 }
 
 TEST(Place, ReadsThatAreNotMergedAreThoseOfTheGroups) {
@@ -231,6 +247,9 @@ TEST(Place, InMemoryNothingIsReadOrWritten) {
   EXPECT_EQ(layer.io.region_bytes, 0u);
   EXPECT_EQ(layer.accounting.requested_bytes, layer.accounting.hit_bytes);
   EXPECT_EQ(layer.dram.cache_bytes, 80);
+  EXPECT_THAT(layer.compute.fetched_entries, ElementsAre(0, 0, 0));
+  EXPECT_THAT(layer.compute.decoded_entries, ElementsAre(0, 0, 0));
+  EXPECT_THAT(layer.compute.buffered_entries, ElementsAre(0, 0, 0));
 }
 
 TEST(Place, ALayerWithFullAttentionIsInMemory) {

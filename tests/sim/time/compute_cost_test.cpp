@@ -106,6 +106,53 @@ TEST(MeasuredKernels, TakeThePlaceOfTheRoofline) {
   EXPECT_NE(platform.resolved(), tiny_platform().resolved());
 }
 
+TEST(MeasuredKernels, AreChosenByPartAndChargedOnlyWhereMeasured) {
+  const ModelSpec model = tiny_model();
+  const LayerLoad load{.score_flops = 2000,
+                       .attended_tokens = 10,
+                       .fetched_entries = 30,
+                       .decoded_entries = 40,
+                       .buffered_entries = 5,
+                       .appended_entries = 2,
+                       .regrouped_entries = 8,
+                       .looks_ahead = true,
+                       .heads_attend_alone = true,
+                       .grouping = "page",
+                       .scoring = "centroid",
+                       .precision = "fp8"};
+  const std::string head = R"({"source": "test", "weight_bits": 16, "threads": 1)";
+  const auto cost = [&](const std::string& kinds) {
+    return layer_compute(model, measured_platform(head + kinds + "}"), load);
+  };
+  const LayerCompute roofline = cost("");
+  EXPECT_EQ(cost(R"(, "score": {"min_max": [[1000, 1]]}, "decode": {"fp16": [[1, 9]]})").score_ns,
+            roofline.score_ns)
+      << "of another part";
+  EXPECT_EQ(cost(R"(, "score": {"centroid": [[1000, 1]]})").score_ns, 2000);
+  EXPECT_EQ(cost(R"(, "fetch": [[10, 2], [20, 3]])").score_ns, roofline.score_ns + 4000);
+  // Queries that are computed ahead of their layer are one more product.
+  const std::int64_t queries = model.layer(0).query_weights;
+  EXPECT_EQ(cost(R"(, "matrix_vector": [[1000, 1]])").score_ns, roofline.score_ns + queries);
+  EXPECT_EQ(cost(R"(, "decode": {"fp8": [[10, 2]]}, "buffered": {"fp8": [[5, 3]]})").attend_ns,
+            roofline.attend_ns + 8000 + 3000);
+  EXPECT_EQ(cost(R"(, "append": {"page": [[2, 1], [4, 2]]})").attend_ns, roofline.attend_ns + 5000);
+  const SimTime alone = cost(R"(, "attention": {"page": [[100, 5], [200, 5]]})").attend_ns;
+  EXPECT_NE(alone, roofline.attend_ns);
+  EXPECT_EQ(cost(R"(, "attention": {"together": [[100, 5], [200, 5]]})").attend_ns,
+            roofline.attend_ns);
+
+  EXPECT_EQ(submit_compute(measured_platform(head + "}"), 3), 0);
+  const PlatformSpec submits = measured_platform(head + R"(, "submit": [[1, 20], [2, 25]]})");
+  EXPECT_EQ(submit_compute(submits, 3), 30000);
+  EXPECT_EQ(submit_compute(submits, 0), 0);
+  // A batch is an estimate as a whole.
+  LayerLoad batch = load;
+  batch.batch = 2;
+  const PlatformSpec fetches = measured_platform(head + R"(, "fetch": [[10, 2], [20, 3]]})");
+  EXPECT_EQ(layer_compute(model, fetches, batch).score_ns,
+            layer_compute(model, measured_platform(head + "}"), batch).score_ns);
+}
+
 TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
   const MeasuredKernel two({{.work = 10, .us = 2}, {.work = 20, .us = 3}});
   EXPECT_EQ(two.ns(30), 4000);

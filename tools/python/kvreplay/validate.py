@@ -7,6 +7,9 @@ the device, runs each system live and simulated, and writes a report with every 
 Each step keeps its result in the folder, and a step whose result is there is not repeated: an
 interrupted validation goes on. An error is modelled / measured - 1. Latency is set apart in
 computation and I/O (time with a request under way), so that errors cannot cancel unseen.
+
+A round measures the processor and then runs every system live, so that what slows the machine for a
+while slows both. Of several rounds, the report has the medians, and the least and greatest error.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from kvreplay.source_tree import TOP
 SYSTEMS = ("in_memory", "flexgen", "quest", "clusterkv", "kvswap", "dynakv", "infinigen_star_ru",
            "shadowkv")
 COLUMNS = ("latency_ms", "compute_ms", "io_ms", "exposed_io_ms")
+BLOCK, DEPTH = 4096, 32  # what live takes by default: the unit of its requests, and how many
 GOAL_MEDIAN = 0.10
 GOAL_GREATEST = 0.25
 
@@ -65,43 +69,64 @@ def text_words(options, file):
     return ["--token-ids" if options.token_ids else "--text", file]
 
 
-def measure(options, out):
-    """Disk, processor and trace."""
-    device, platform = out / "device.json", out / "platform.json"
+def target_words(options):
+    return ["--allow-destructive"] if options.allow_destructive else ["--create", options.create]
+
+
+def scratch_words(options):
+    if options.allow_destructive:
+        return ["--scratch", options.target, "--allow-destructive"]
+    return ["--scratch", f"{options.target}.scratch"]
+
+
+def measure_disk(options, out):
     if options.device:
-        device = pathlib.Path(options.device)
-    elif not device.exists():
+        return pathlib.Path(options.device)
+    device = out / "device.json"
+    if not device.exists():
         probe = out / "probe.json"
         if not probe.exists():
             tell("measuring the target")
-            call("device", "probe", options.target, "--create", options.create, "--size",
-                 "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--seconds",
+            call("device", "probe", options.target, *target_words(options), "--size",
+                 "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
                  options.probe_seconds, "--out", probe)
         tell("fitting the device")
-        call("device", "calibrate", probe, "--out", device)
+        call("device", "calibrate", probe, "--part", "best", "--out", device)
+    return device
+
+
+def measure_processor(options, cells, folder):
     if options.platform:
-        platform = pathlib.Path(options.platform)
-    elif not platform.exists():
+        return pathlib.Path(options.platform)
+    platform = folder / "platform.json"
+    if not platform.exists():
         tell("measuring the processor")
+        names = list(dict.fromkeys(name for name, _, system in cells if not in_memory(system)))
         call("platform", "probe", "--model", options.model, "--threads", options.threads, "--seconds",
-             options.probe_seconds, "--out", platform)
+             options.probe_seconds, *scratch_words(options),
+             *(["--systems", ",".join(names)] if names else []), "--out", platform)
+    return platform
+
+
+def record_text(options, out):
     trace = out / "text.kvtrace.h5"
-    if not trace.exists():
-        tell("recording the text")
-        plain = out / "plain.kvtrace.h5"
-        if not plain.exists():
-            call("record", "--model", options.model, *text_words(options, options.text), "--prompt",
-                 options.prompt, "--steps", options.steps, "--threads", options.threads, "--out", plain)
-        if options.adapter_text:
-            other = out / "other.kvtrace.h5"
-            if not other.exists():
-                call("record", "--model", options.model, *text_words(options, options.adapter_text),
-                     "--prompt", options.prompt, "--steps", 1, "--threads", options.threads, "--out",
-                     other)
-            call("adapt", other, plain, trace)
-        else:
-            plain.rename(trace)
-    return device, platform, trace
+    if trace.exists():
+        return trace
+    tell("recording the text")
+    plain = out / "plain.kvtrace.h5"
+    if not plain.exists():
+        call("record", "--model", options.model, *text_words(options, options.text), "--prompt",
+             options.prompt, "--steps", options.steps, "--threads", options.threads, "--out", plain)
+    if options.adapter_text:
+        other = out / "other.kvtrace.h5"
+        if not other.exists():
+            call("record", "--model", options.model, *text_words(options, options.adapter_text),
+                 "--prompt", options.prompt, "--steps", 1, "--threads", options.threads, "--out",
+                 other)
+        call("adapt", other, plain, trace)
+    else:
+        plain.rename(trace)
+    return trace
 
 
 def run_both(options, out, cell, device, platform, trace):
@@ -109,6 +134,8 @@ def run_both(options, out, cell, device, platform, trace):
     name, budget, system = cell
     label = name if budget is None else f"{name}-{budget}"
     live, simulated = out / "live" / label, out / "simulated" / label
+    live.parent.mkdir(parents=True, exist_ok=True)
+    simulated.parent.mkdir(parents=True, exist_ok=True)
     if not live.exists():
         tell(f"live: {label}")
         words = ["live", "--model", options.model, *text_words(options, options.text), "--system", name,
@@ -119,13 +146,14 @@ def run_both(options, out, cell, device, platform, trace):
         if needs_matrices(system):
             words += ["--adapters", trace]
         if not in_memory(system):
-            words += ["--target", options.target, "--create", options.create]
+            words += ["--target", options.target, *target_words(options)]
         call(*words)
     if not simulated.exists():
         tell(f"simulated: {label}")
         sets = [f"trace={trace}", f"system={name}", f"model={shape_of(options)}",
                 f"platform={platform.resolve()}", f"device={device.resolve()}", "batch=1",
-                "timed_steps=0", "warm_up_steps=0", *weight_bits(platform)]
+                "timed_steps=0", "warm_up_steps=0", f"device.logical_block_bytes={BLOCK}",
+                f"device.queue_depth={DEPTH}", *weight_bits(platform)]
         if budget is not None:
             sets.append(f"system.selection.budget_tokens={budget}")
             if "budget_share" in system["selection"]:
@@ -152,6 +180,28 @@ def error(modelled, measured):
     return modelled / measured - 1 if measured > 0 else math.nan
 
 
+def combine(cell, rounds):
+    """The medians of (measured, modelled) of each round, and how far the errors of the rounds spread."""
+    def middle(side, column):
+        return statistics.median(numbers[side][column] for numbers in rounds)
+
+    errors = {c: [error(modelled[c], measured[c]) for measured, modelled in rounds] for c in COLUMNS}
+    return {"system": cell[0], "budget": cell[1], "measured": {c: middle(0, c) for c in COLUMNS},
+            "modelled": {c: middle(1, c) for c in COLUMNS},
+            "error": {c: statistics.median(errors[c]) for c in COLUMNS},
+            "least": {c: min(errors[c]) for c in COLUMNS},
+            "greatest": {c: max(errors[c]) for c in COLUMNS}}
+
+
+def error_text(row, column):
+    if math.isnan(row["error"][column]):
+        return "-"
+    text = f"{row['error'][column] * 100:+.1f} %"
+    if row["least"][column] == row["greatest"][column]:
+        return text
+    return f"{text} ({row['least'][column] * 100:+.0f} to {row['greatest'][column] * 100:+.0f})"
+
+
 def table(rows):
     lines = ["| system | budget | " +
              " | ".join(f"{c.removesuffix('_ms')} measured, ms | modelled, ms | error" for c in
@@ -159,9 +209,8 @@ def table(rows):
     for row in rows:
         cells = [row["system"], "-" if row["budget"] is None else str(row["budget"])]
         for column in COLUMNS[:3]:
-            wrong = row["error"][column]
             cells += [f"{row['measured'][column]:.2f}", f"{row['modelled'][column]:.2f}",
-                      "-" if math.isnan(wrong) else f"{wrong * 100:+.1f} %"]
+                      error_text(row, column)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -225,6 +274,9 @@ def parse_arguments():
     parser.add_argument("--target", required=True, metavar="FILE",
                         help="a new file on the disk that is meant; it is made for each measurement")
     parser.add_argument("--create", default="1GiB", metavar="SIZE", help="its size (default: 1GiB)")
+    parser.add_argument("--allow-destructive", action="store_true",
+                        help="the target is there, a file or block device of 256 MiB or more, and what "
+                             "it holds may be lost")
     parser.add_argument("--systems", default=",".join(SYSTEMS), metavar="NAME,NAME",
                         help="(default: %(default)s)")
     parser.add_argument("--budgets", default="128,256", metavar="N,N",
@@ -235,6 +287,8 @@ def parse_arguments():
                         help="threads of the products (default: 1)")
     parser.add_argument("--probe-seconds", type=number(float), default=0.5,
                         help="time of each measured point (default: 0.5)")
+    parser.add_argument("--rounds", type=number(int), default=1,
+                        help="how often the processor is measured and every system run (default: 1)")
     parser.add_argument("--device", metavar="FILE", help="a fitted device, in place of a measured one")
     parser.add_argument("--platform", metavar="FILE", help="a platform, in place of a measured one")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the results")
@@ -245,8 +299,6 @@ def main():
     options = parse_arguments()
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    for folder in ("live", "simulated"):
-        (out / folder).mkdir(exist_ok=True)
     try:
         budgets = [int(word) for word in options.budgets.split(",")]
     except ValueError:
@@ -262,25 +314,31 @@ def main():
             continue
         for budget in budgets if has_budget(system) else [None]:
             cells.append((name, budget, system))
-    device, platform, trace = measure(options, out)
-    rows = []
-    for cell in cells:
-        live, simulated = run_both(options, out, cell, device, platform, trace)
-        measured, modelled = numbers_of(live), numbers_of(simulated)
-        rows.append({"system": cell[0], "budget": cell[1], "measured": measured, "modelled": modelled,
-                     "error": {c: error(modelled[c], measured[c]) for c in COLUMNS}})
+    device = measure_disk(options, out)
+    trace = record_text(options, out)
+    found = {}
+    for number_of_round in range(1, options.rounds + 1):
+        folder = out / f"round-{number_of_round}"
+        folder.mkdir(exist_ok=True)
+        platform = measure_processor(options, cells, folder)
+        for cell in cells:
+            both = run_both(options, folder, cell, device, platform, trace)
+            found.setdefault(cell[:2], []).append([numbers_of(row) for row in both])
+    rows = [combine(cell, found[cell[:2]]) for cell in cells]
     with open(out / "errors.csv", "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["system", "budget",
                          *[f"{side}_{c}" for c in COLUMNS for side in ("measured", "modelled")],
-                         *[f"{c.removesuffix('_ms')}_error" for c in COLUMNS]])
+                         *[f"{c.removesuffix('_ms')}_{what}" for c in COLUMNS
+                           for what in ("error", "least_error", "greatest_error")]])
         for row in rows:
             writer.writerow([row["system"], "" if row["budget"] is None else row["budget"],
                              *[row[side][c] for c in COLUMNS for side in ("measured", "modelled")],
-                             *[row["error"][c] for c in COLUMNS]])
+                             *[row[what][c] for c in COLUMNS
+                               for what in ("error", "least", "greatest")]])
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
-               f"{options.steps} steps, {options.threads} threads, target {options.target}, device "
-               f"{device.name}, platform {platform.name}.\n")
+               f"{options.steps} steps, {options.rounds} rounds, {options.threads} threads, target "
+               f"{options.target}, device {device.name}.\n")
     parts = [heading, table(rows), verdicts(rows)]
     if left_out:
         parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))

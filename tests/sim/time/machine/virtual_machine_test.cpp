@@ -104,6 +104,24 @@ TEST_F(VirtualMachineTest, TransfersRunBesideKernelsAndOutliveTheStep) {
   EXPECT_EQ(machine_.io_busy_ns(), 18000) << "until the last write";
 }
 
+TEST_F(VirtualMachineTest, HandingOverCommandsTakesTheProcessorsTime) {
+  work_.layers[0].submit_ns[static_cast<std::size_t>(TransferKind::kReads)] = 60;
+  const auto step = [](VirtualMachineTest& test) -> StepTask {
+    Machine& machine = test.machine_;
+    machine.start(TransferKind::kReads, 0);
+    co_await machine.compute(Kernels::kScore, 0);
+    test.see();
+    co_await machine.wait(TransferKind::kReads, 0);
+  };
+  // The second of two commands, of 700 ns, is handed over after 60 ns.
+  EXPECT_EQ(run({step, step}), (std::vector<SimTime>{760, 1520}));
+  EXPECT_EQ(seen_, (std::vector<SimTime>{360, 1120}));
+  EXPECT_EQ(machine_.computed_ns(), 720);
+  EXPECT_EQ(machine_.io_busy_ns(), 1520);
+  EXPECT_EQ(machine_.command_ns(false), (std::vector<SimTime>{130, 760, 130, 760}));
+  EXPECT_EQ(work_.compute_ns(), 50000 + 2 * 4321 + 60);
+}
+
 TEST_F(VirtualMachineTest, ComputesInTheOrderInWhichItWasAsked) {
   const auto step = [](VirtualMachineTest& test) -> StepTask {
     const Wait first = test.machine_.compute(Kernels::kScore, 0);

@@ -1,0 +1,126 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/number_text.hpp"
+#include "base/parallel.hpp"
+#include "devices/calibration/calibrate.hpp"
+#include "devices/calibration/least_squares.hpp"
+#include "devices/calibration/measure.hpp"
+
+namespace kvreplay {
+namespace {
+
+/// The mean latency of a closed loop (devices/flash/waves_device.cpp).
+double loop_us(const Values& values, const std::string& prefix, const MeasuredPoint& point) {
+  const double request = values.at(prefix + "request_us") +
+                         static_cast<double>(point.bytes) / values.at(prefix + "transfer_mb_s");
+  return values.at(prefix + "wave_us") + point.path_us + point.depth * request;
+}
+
+/// Cauchy's loss: a point spoilt by a stall hardly counts.
+double robust_log(double ratio) {
+  constexpr double kScale = 0.2;
+  const double error = std::log(ratio);
+  const double scaled = error / kScale;
+  return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), error);
+}
+
+/// The three numbers of reads, or of writes; nothing where fewer sizes and depths were measured.
+Values fit_direction(std::span<const FittedPoint> points, double write_share,
+                     const std::string& prefix, std::uint64_t& evaluations) {
+  std::vector<MeasuredPoint> fitted;
+  std::set<std::pair<std::uint64_t, std::uint32_t>> different;
+  double lowest_us = 1e9;
+  double highest_mb_s = 0;
+  double highest_iops = 0;
+  for (const FittedPoint& point : points) {
+    const MeasuredPoint& measured = point.measured;
+    if (measured.write_share != write_share || point.use != PointUse::kFitted) continue;
+    fitted.push_back(measured);
+    different.emplace(measured.bytes, measured.depth);
+    lowest_us = std::min(lowest_us, measured.mean_us);
+    highest_iops = std::max(highest_iops, measured.iops);
+    highest_mb_s =
+        std::max(highest_mb_s, measured.iops * static_cast<double>(measured.bytes) * 1e-6);
+  }
+  if (different.size() < 4) return {};
+  const auto residuals = [&](const Values& values) {
+    ++evaluations;
+    std::vector<double> errors;
+    for (const MeasuredPoint& point : fitted) {
+      const double us = loop_us(values, prefix, point);
+      errors.push_back(robust_log(us / point.mean_us));
+      errors.push_back(robust_log(1e6 * point.depth / us / point.iops));
+    }
+    return errors;
+  };
+  std::vector<Unknown> unknowns;
+  for (const char* name : {"wave_us", "request_us", "transfer_mb_s"}) {
+    unknowns.push_back({.name = prefix + name});
+  }
+  Fit best{.values = {}, .loss = 1e300};
+  for (const double share : {0.2, 0.5, 0.9}) {
+    const Values start{{prefix + "wave_us", rounded(share * lowest_us)},
+                       {prefix + "request_us", rounded(share * 1e6 / highest_iops)},
+                       {prefix + "transfer_mb_s", rounded(1.2 * highest_mb_s)}};
+    const Fit fit = descend(start, unknowns, residuals, 60);
+    if (fit.loss < best.loss) best = fit;
+  }
+  return best.values;
+}
+
+}  // namespace
+
+Calibration calibrate_waves(const ConfigNode& base, std::span<const FittedPoint> points,
+                            const CalibrateOptions& options) {
+  const DeviceSpec flash = DeviceSpec::parse(base);
+  nlohmann::json object{{"title", flash.title}, {"name", flash.name}, {"part", "waves"}};
+  for (const char* name : {"queue_depth", "logical_block_bytes", "max_transfer_bytes"}) {
+    object[name] = base.at(name).raw();
+  }
+  if (options.block_bytes > static_cast<std::uint64_t>(value_of(flash, "logical_block_bytes"))) {
+    object["logical_block_bytes"] = options.block_bytes;
+  }
+  Calibration result{.config = base};
+  result.fitted = fit_direction(points, 0, "", result.evaluations);
+  const Values writes = fit_direction(points, 1, "write_", result.evaluations);
+  for (const auto& [name, value] : writes) result.decided_by_writes.insert(name);
+  if (result.fitted.empty()) {  // writes alone
+    for (const auto& [name, value] : writes) {
+      result.fitted[name.substr(std::string("write_").size())] = value;
+    }
+  }
+  if (result.fitted.empty()) {
+    throw UserError(options.points, "too few points to fit", "at least 4 sizes and depths");
+  }
+  result.fitted.insert(writes.begin(), writes.end());
+  for (const auto& [name, value] : result.fitted) object[name] = value;
+  if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
+    const char* completion = *options.mixing > 0.5 ? "together" : "one_by_one";
+    result.from_burst["completion"] = completion;
+    object["completion"] = completion;
+  }
+  result.config = ConfigNode::parse(object.dump(), base.place().file);
+  result.points.assign(points.begin(), points.end());
+  const DeviceSpec spec = DeviceSpec::parse(result.config);
+  parallel_for(std::ssize(result.points), options.threads, [&](std::int64_t index) {
+    FittedPoint& point = result.points[static_cast<std::size_t>(index)];
+    const MeasuredPoint& measured = point.measured;
+    if (measured.write_share == 1 && writes.empty()) point.use = PointUse::kPredicted;
+    Workload workload{.bytes = measured.bytes, .depth = measured.depth};
+    workload.path_us = measured.path_us;
+    workload.write_share = measured.write_share;
+    workload.requests = std::max<std::uint64_t>(600, 8 * std::uint64_t{measured.depth});
+    if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
+    const Measurement found = measure(spec, workload);
+    point.iops = found.iops;
+    point.mean_us = found.mean_us;
+    point.read_us = found.read_mean_us;
+    point.write_us = found.write_mean_us;
+  });
+  return result;
+}
+
+}  // namespace kvreplay

@@ -1,0 +1,124 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/engine/simulation.hpp"
+#include "devices/calibration/calibrate.hpp"
+#include "devices/calibration/measure.hpp"
+#include "devices/device_config.hpp"
+
+namespace kvreplay {
+namespace {
+
+DeviceSpec waves(const std::string& more = "") {
+  return DeviceSpec::parse(ConfigNode::parse(
+      R"({"title": "test", "part": "waves", "queue_depth": 8, "wave_us": 30, "request_us": 5,
+          "transfer_mb_s": 1000, "write_wave_us": 40)" +
+          more + "}",
+      "waves.json"));
+}
+
+class Ends final : public EventHandler {
+ public:
+  explicit Ends(Simulation& simulation) : simulation_(simulation) {}
+  void on_event(std::uint64_t) override { at.push_back(simulation_.now()); }
+  std::vector<SimTime> at;
+
+ private:
+  Simulation& simulation_;
+};
+
+/// When commands of one block each, submitted together, end.
+std::vector<SimTime> ends_of(const DeviceSpec& spec, int reads, int writes = 0) {
+  Simulation simulation;
+  const auto device = spec.make(simulation);
+  Ends ends(simulation);
+  for (int i = 0; i < reads + writes; ++i) device->submit({0, 4096, i >= reads}, ends, 0);
+  simulation.run();
+  EXPECT_EQ(device->counters().host_read_bytes, 4096u * static_cast<unsigned>(reads));
+  EXPECT_EQ(device->counters().host_write_bytes, 4096u * static_cast<unsigned>(writes));
+  return ends.at;
+}
+
+TEST(WavesDevice, ServesWhatWaitsTogether) {
+  // The first finds the device idle and is a wave by itself; the other two are the next.
+  EXPECT_EQ(ends_of(waves(), 3), (std::vector<SimTime>{39096, 78192, 87288}));
+  EXPECT_EQ(ends_of(waves(R"(, "completion": "together")"), 3),
+            (std::vector<SimTime>{39096, 87288, 87288}));
+  EXPECT_EQ(ends_of(waves(), 0, 1), (std::vector<SimTime>{40000 + 5000 + 4096}));
+  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 1)"), 2).back(), 2 * 39096);
+}
+
+TEST(WavesDevice, AClosedLoopTakesTheWaveAndEachOfItsRequests) {
+  for (const std::uint32_t depth : {1U, 4U, 8U}) {
+    const Measurement measured =
+        measure(waves(), {.bytes = 4096, .depth = depth, .requests = 4000, .range_bytes = 1 << 30});
+    const double us = 30 + depth * (5 + 4.096);
+    EXPECT_NEAR(measured.mean_us, us, 0.02 * us) << depth;
+    EXPECT_NEAR(measured.iops, 1e6 * depth / us, 0.02 * 1e6 * depth / us) << depth;
+  }
+}
+
+TEST(WavesDevice, LimitsLetBurstsPass) {
+  const auto rate = [](const std::string& limit, std::uint64_t bytes, std::uint64_t requests) {
+    return measure(waves(limit),
+                   {.bytes = bytes, .depth = 8, .requests = requests, .range_bytes = 1 << 30});
+  };
+  const std::string few = R"(, "limit_iops": 1000, "limit_burst_s": 0.1)";
+  EXPECT_NEAR(rate(few, 4096, 20000).iops, 1000, 10);
+  EXPECT_GT(rate(few, 4096, 90).iops, 50000) << "within the burst";
+  EXPECT_NEAR(rate(R"(, "limit_mb_s": 10, "limit_burst_s": 0)", 65536, 2000).mb_s, 10, 0.1);
+}
+
+TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
+  Simulation simulation;
+  const auto device = waves().make(simulation);
+  Ends ends(simulation);
+  EXPECT_THROW(device->submit({100, 4096, false}, ends, 0), std::logic_error);
+  EXPECT_THROW(device->submit({0, 0, false}, ends, 0), std::logic_error);
+}
+
+TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
+  const DeviceSpec truth = waves(R"(, "write_request_us": 20, "write_transfer_mb_s": 3000)");
+  std::vector<MeasuredPoint> points;
+  for (const double write_share : {0.0, 1.0}) {
+    for (const std::uint64_t bytes : {4096, 16384, 65536, 262144}) {
+      for (const std::uint32_t depth : {1U, 2U, 4U, 8U}) {
+        const Measurement m = measure(truth, {.bytes = bytes,
+                                              .depth = depth,
+                                              .requests = 4000,
+                                              .write_share = write_share,
+                                              .range_bytes = 1 << 30});
+        points.push_back({.bytes = bytes,
+                          .depth = depth,
+                          .range_bytes = 1 << 30,
+                          .iops = m.iops,
+                          .mean_us = m.mean_us,
+                          .write_share = write_share,
+                          .requests = 4000});
+      }
+    }
+  }
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  const Calibration waves_alone = calibrate(base, points, {.part = FittedPart::kWaves});
+  EXPECT_NEAR(waves_alone.fitted.at("wave_us"), 30, 1);
+  EXPECT_NEAR(waves_alone.fitted.at("request_us"), 5, 0.3);
+  EXPECT_NEAR(waves_alone.fitted.at("transfer_mb_s"), 1000, 20);
+  EXPECT_NEAR(waves_alone.fitted.at("write_wave_us"), 40, 2);
+  EXPECT_NEAR(waves_alone.fitted.at("write_request_us"), 20, 1);
+  for (const FittedPoint& point : waves_alone.points) EXPECT_LT(std::abs(point.iops_error()), 0.03);
+  EXPECT_EQ(DeviceSpec::parse(waves_alone.config).device.name(), "waves");
+
+  const Calibration best = calibrate(base, points, {.part = FittedPart::kBest});
+  EXPECT_EQ(DeviceSpec::parse(best.config).device.name(), "waves");
+  EXPECT_NE(best.compared.find("waves"), std::string::npos);
+  const std::string preset = preset_json(best, base, "mine", "mine", "", "points");
+  EXPECT_EQ(DeviceSpec::parse(ConfigNode::parse(preset, "mine.json")).device.name(), "waves");
+}
+
+}  // namespace
+}  // namespace kvreplay
