@@ -49,10 +49,12 @@ function(kvreplay_compile_by_folder TARGET)
     endif()
   endforeach()
   if(CMAKE_UNITY_BUILD)
-    # Types of an anonymous namespace are local to the one file, although it includes their source. A
-    # name within a function of one source may be at file scope in another.
-    target_compile_options(${TARGET} PRIVATE
-                           $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage> -Wno-shadow)
+    # Types of an anonymous namespace are local to the one file, although it includes their source. In
+    # tests, a name within a function of one source may be at file scope in another.
+    target_compile_options(${TARGET} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    if("${TARGET}" MATCHES "_test_")
+      target_compile_options(${TARGET} PRIVATE -Wno-shadow)
+    endif()
   endif()
 endfunction()
 

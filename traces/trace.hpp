@@ -65,6 +65,8 @@ struct Adapter {
   std::vector<float> values;     ///< row-major
   std::string text_sha256;       ///< of the text it was computed from; "" where unknown
   std::int64_t text_tokens = 0;  ///< number of that text's tokens that were used; 0 where unknown
+  /// Over how many positions that text's tokens were spread; 0 where they stayed at their own.
+  std::int64_t positions = 0;
 };
 
 /// How what attention computes enters the residual stream of a layer.

@@ -669,6 +669,9 @@ std::optional<Adapter> TraceReader::load_adapter(std::int64_t index,
     if (hdf5.has_attribute(object, "tokens")) {
       adapter.text_tokens = hdf5.integer_attribute(object, "tokens");
     }
+    if (hdf5.has_attribute(object, "positions")) {
+      adapter.positions = hdf5.integer_attribute(object, "positions");
+    }
   }
   return adapter;
 }

@@ -276,6 +276,9 @@ void TraceWriter::write_adapter(std::int64_t index, const std::string& name,
   if (adapter.text_tokens > 0) {
     state_->hdf5.write_integer_attribute(path, "tokens", adapter.text_tokens);
   }
+  if (adapter.positions > 0) {
+    state_->hdf5.write_integer_attribute(path, "positions", adapter.positions);
+  }
 }
 
 void TraceWriter::write_output_weights(std::int64_t index, const OutputWeights& weights) {

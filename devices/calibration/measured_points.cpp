@@ -78,14 +78,15 @@ std::optional<std::uint64_t> fio_size(const FioOption& option, std::uint64_t max
   const std::string& text = option.text;
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
-  const auto [rest, code] = std::from_chars(text.data(), end, value);
+  const std::from_chars_result parsed = std::from_chars(text.data(), end, value);
+  const std::errc code = parsed.ec;
   const auto at_most = [&](int shift) {
     if (code == std::errc() && value <= max >> shift) return value << shift;
     throw UserError(option.place, "found " + text, "at most " + std::to_string(max));
   };
   if (code == std::errc::invalid_argument) return std::nullopt;
   if (code == std::errc() && value == 0) return std::nullopt;
-  std::string unit(rest, end);
+  std::string unit(parsed.ptr, end);
   for (char& letter : unit) letter = static_cast<char>(std::tolower(letter));
   if (unit.empty() || unit == "b") return at_most(0);
   for (const auto& [letter, shift] : {std::pair{'k', 10}, {'m', 20}, {'g', 30}, {'t', 40}}) {

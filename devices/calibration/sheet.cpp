@@ -503,9 +503,9 @@ SheetDevice solve_sheet(const ConfigNode& base, const DataSheet& sheet) {
 }
 
 std::string sheet_text(const SheetDevice& device) {
-  constexpr auto kLeft = Table::Align::kLeft;
+  constexpr auto left = Table::Align::kLeft;
   Table points(
-      {{"number", kLeft}, {"size"}, {"depth"}, {"sheet"}, {"model"}, {"unit", kLeft}, {"error %"}});
+      {{"number", left}, {"size"}, {"depth"}, {"sheet"}, {"model"}, {"unit", left}, {"error %"}});
   for (const SheetPoint& point : device.points) {
     const int digits = point.sheet < 100 ? 2 : point.sheet < 10'000 ? 1 : 0;
     const double error = 100 * point.error();
@@ -514,7 +514,7 @@ std::string sheet_text(const SheetDevice& device) {
                     fixed_text(point.model, digits), point.unit,
                     (std::signbit(error) ? "" : "+") + fixed_text(error, 2)});
   }
-  Table changes({{"parameter", kLeft}, {"base"}, {"solved"}, {"from", kLeft}});
+  Table changes({{"parameter", left}, {"base"}, {"solved"}, {"from", left}});
   for (const auto& [name, change] : device.changes) {
     changes.add_row(
         {name, format_text("%g", change.base), format_text("%g", change.value), change.from});

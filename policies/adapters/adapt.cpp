@@ -1,6 +1,7 @@
 #include "policies/adapters/adapt.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <span>
 
@@ -8,6 +9,7 @@
 #include "policies/decide/directions.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "traces/operations/cut.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 namespace {
@@ -64,6 +66,31 @@ std::vector<float> head_skew(const HalfTensor& queries, std::int64_t queries_per
   return values;
 }
 
+/// The rows of a tensor, each turned from its position to another.
+class Spread {
+ public:
+  /// Of positions from `first` on; position t goes to round(t * factor).
+  Spread(const HalfTensor& tensor, std::int64_t first, double factor, const RotaryEmbedding& rope) {
+    std::vector<float> row(static_cast<std::size_t>(tensor.dim));
+    rows_.resize(static_cast<std::size_t>(tensor.heads * tensor.tokens * tensor.dim));
+    Half* to = rows_.data();
+    for (std::int64_t head = 0; head < tensor.heads; ++head) {
+      for (std::int64_t i = 0; i < tensor.tokens; ++i, to += tensor.dim) {
+        const std::int64_t position = first + i;
+        kernels::to_float(tensor.row(head, i), row.data(), tensor.dim);
+        rope.rotate(row, std::llround(static_cast<double>(position) * factor) - position);
+        kernels::to_half(row.data(), to, tensor.dim);
+      }
+    }
+    tensor_ = {rows_.data(), tensor.heads, tensor.tokens, tensor.dim, tensor.tokens * tensor.dim};
+  }
+  [[nodiscard]] const HalfTensor& tensor() const { return tensor_; }
+
+ private:
+  std::vector<Half> rows_;  // [heads, tokens, dim]
+  HalfTensor tensor_;
+};
+
 /// The model's properties that adapters depend on.
 std::string shape_text(const TraceInfo& info) {
   return std::to_string(info.query_heads) + " query heads on " + std::to_string(info.kv_heads) +
@@ -93,11 +120,25 @@ std::map<std::string, Adapter> make_adapters(const TraceReader& trace, std::int6
     throw UserError({trace.file(), ""}, "adapt: rank is " + std::to_string(rank),
                     "1 to " + std::to_string(width) + ", kv_heads * head_dim");
   }
-  const TraceLayer layer = trace.load_layer(index);
+  TraceLayer layer = trace.load_layer(index);
+  std::vector<Spread> spread;  // owns the rows
+  std::int64_t positions = 0;
+  if (options.positions > info.tokens) {
+    positions = options.positions;
+    if (info.key_state != "post_rope") {
+      throw UserError({trace.file(), "/"}, "attribute key_state is " + info.key_state,
+                      "post_rope: keys without RoPE have no positions to be spread over");
+    }
+    const RotaryEmbedding rope(info, index, trace.file());
+    const double factor = static_cast<double>(positions) / static_cast<double>(info.tokens);
+    spread.reserve(2);
+    layer.keys = spread.emplace_back(layer.keys, 0, factor, rope).tensor();
+    layer.queries = spread.emplace_back(layer.queries, layer.query_start, factor, rope).tensor();
+  }
   const std::vector<std::int64_t> per_head{info.kv_heads, info.head_dim, info.head_dim};
   const auto adapter = [&](std::vector<std::int64_t> shape, std::vector<float> values,
                            std::int64_t tokens) {
-    return Adapter{std::move(shape), std::move(values), info.text_sha256, tokens};
+    return Adapter{std::move(shape), std::move(values), info.text_sha256, tokens, positions};
   };
   return {
       {"joint_lowrank", adapter({width, rank}, joint_lowrank(layer.keys, rank), layer.keys.tokens)},

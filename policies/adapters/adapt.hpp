@@ -14,6 +14,10 @@ struct AdaptOptions {
   /// Columns of joint_lowrank, of which a system uses the first; none: kUsualRank, or all where
   /// there are fewer.
   std::optional<std::int64_t> rank = std::nullopt;
+  /// Positions over which a shorter text's keys and queries are spread evenly: RoPE turns each to
+  /// its new place. Keys of a few thousand tokens do not span what RoPE makes of keys that lie
+  /// further on. 0: they stay where they were recorded.
+  std::int64_t positions = 0;
 };
 
 /// What a model of 1,024 key elements per token has at a compression of 8.
@@ -32,7 +36,7 @@ inline constexpr std::int64_t kUsualRank = 128;
 ///                                                       reverse order
 ///
 /// Vectors are columns: a row vector k becomes k P. Throws UserError for a rank above kv_heads *
-/// head_dim.
+/// head_dim, and for positions where the trace does not say its RoPE.
 [[nodiscard]] std::map<std::string, Adapter> make_adapters(const TraceReader& trace,
                                                            std::int64_t index,
                                                            const AdaptOptions& options);

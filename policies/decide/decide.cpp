@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -111,14 +112,40 @@ class StepQueries {
   std::vector<float> rows_;
 };
 
-void add(Quality& quality, const ExactStep& exact, std::span<const HeadAttention> attention) {
-  for (std::size_t head = 0; head < attention.size(); ++head) {
-    const HeadQuality q = measure(exact, static_cast<std::int64_t>(head), attention[head]);
-    quality.recall.push_back(q.recall);
-    quality.attention_mass.push_back(q.attention_mass);
-    quality.best_attention_mass.push_back(q.best_attention_mass);
-    quality.output_error.push_back(q.output_error);
+/// Room for steps x heads.
+Quality sized_quality(std::int64_t values) {
+  Quality quality;
+  const auto size = static_cast<std::size_t>(values);
+  for (auto* metric : {&quality.recall, &quality.attention_mass, &quality.best_attention_mass,
+                       &quality.output_error}) {
+    metric->resize(size);
   }
+  return quality;
+}
+
+void put(Quality& quality, std::int64_t index, const HeadQuality& value) {
+  const auto at = static_cast<std::size_t>(index);
+  quality.recall[at] = value.recall;
+  quality.attention_mass[at] = value.attention_mass;
+  quality.best_attention_mass[at] = value.best_attention_mass;
+  quality.output_error[at] = value.output_error;
+}
+
+/// How the threads are shared out: so many layers at once, each with so many threads.
+struct Threads {
+  std::int64_t layers = 1;
+  int each = 1;
+};
+
+/// Systems of one layer share its full attention and need a barrier at every step, which is worth
+/// it for several systems a thread; layers need none, but each holds what its systems store.
+Threads share_out(int threads, std::int64_t systems, std::int64_t layers) {
+  constexpr std::int64_t kSystemsPerThread = 4;
+  const std::int64_t all = std::max(threads, 1);
+  const std::int64_t each = std::clamp<std::int64_t>(systems / kSystemsPerThread, 1, all);
+  const std::int64_t at_once =
+      std::clamp<std::int64_t>(all / each, 1, std::max<std::int64_t>(layers, 1));
+  return {at_once, static_cast<int>(all / at_once)};
 }
 
 /// Every trace has what a token's features are computed from.
@@ -136,13 +163,14 @@ struct DecidedLayer {
   bool share_of_context = false;
 };
 
-/// Replays layers[index] through all systems in lockstep. Returns one DecidedLayer per system.
+/// Replays layers[index] through all systems in lockstep, on so many threads. Returns one
+/// DecidedLayer per system.
 std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
                                        std::span<const WindowedLayer> layers, std::size_t index,
                                        std::int64_t steps, std::span<const NamedDecideSpec> systems,
                                        const LayerRatios& ratios,
                                        const TokenFeatureSource& features,
-                                       const DecideOptions& options) {
+                                       const DecideOptions& options, int threads) {
   const TraceLayer data = trace.load_layer(layers[index].index);
   const Entries entries{data.keys, data.values};
   const std::int64_t prompt = trace.info().prompt_tokens;
@@ -150,23 +178,31 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
   const QueryWindow window = prompt_window(data, prompt);
 
   std::vector<LayerPolicy> policies;
+  std::vector<std::unique_ptr<const TraceAdapters>> adapters;
   for (std::size_t i = 0; i < systems.size(); ++i) {
-    const TraceAdapters adapters(trace, systems[i].name);
+    adapters.push_back(std::make_unique<const TraceAdapters>(trace, systems[i].name));
     LayerShape of_system = shape;
     of_system.model_heads = systems[i].model_heads;
     policies.emplace_back(systems[i].spec, of_system,
-                          PolicyOptions{.adapters = &adapters,
+                          PolicyOptions{.adapters = adapters.back().get(),
                                         .features = &features,
                                         .seed = options.seed,
                                         .record_tokens = options.record_tokens,
                                         .layer_ratio = ratios[i][index]});
-    policies.back().add_prompt(entries.first_tokens(prompt), window);
   }
+  WorkerPool pool(threads);
+  const auto each_system = [&](const auto& work) {
+    pool.run(std::ssize(systems), [&](std::int64_t i) { work(static_cast<std::size_t>(i)); });
+  };
+  each_system([&](std::size_t i) { policies[i].add_prompt(entries.first_tokens(prompt), window); });
 
-  std::vector<Quality> quality(systems.size());
+  std::vector<Quality> quality(systems.size(), sized_quality(steps * shape.query_heads));
   const std::optional<OutputWeights> weights = trace.load_output_weights(layers[index].index);
-  std::optional<ResidualError> residual;
-  if (weights) residual.emplace(*weights);
+  std::vector<ResidualError> residual;
+  if (weights) {
+    for (std::size_t i = 0; i < systems.size(); ++i) residual.emplace_back(*weights);
+  }
+  std::vector<std::span<const HeadAttention>> attention(systems.size());
   ExactStep exact;
   StepQueries current;
   StepQueries ahead;
@@ -175,21 +211,26 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
     const std::int64_t query = prompt + step - data.query_start;
     const QueryRows queries = current.load(data.queries, query);
     const QueryRows look_ahead = ahead.load(data.queries_ahead, query);
-    exact.compute(shape, so_far, queries);
+    exact.compute(shape, so_far, queries, &pool);
     if (!exact.finite()) {
       throw UserError({trace.file(), "/layer/" + std::to_string(shape.layer)},
                       "attention at position " + std::to_string(prompt + step) + " is not finite",
                       "finite vectors and scale; `kvreplay verify` finds a value that is not");
     }
-    for (std::size_t i = 0; i < policies.size(); ++i) {
-      const std::span<const HeadAttention> attention =
-          policies[i].attend(so_far, queries, look_ahead);
-      add(quality[i], exact, attention);
-      if (residual) {
-        quality[i].residual_error.push_back(residual->measure(exact, attention, query));
+    each_system([&](std::size_t i) {
+      attention[i] = policies[i].attend(so_far, queries, look_ahead, &exact);
+      if (!residual.empty()) {
+        quality[i].residual_error.push_back(residual[i].measure(exact, attention[i], query));
       }
       policies[i].add_token(so_far);
-    }
+    });
+    // By heads, because systems share what full attention would have chosen for a head.
+    pool.run(shape.query_heads, [&](std::int64_t head) {
+      for (std::size_t i = 0; i < systems.size(); ++i) {
+        put(quality[i], step * shape.query_heads + head,
+            measure(exact, head, attention[i][static_cast<std::size_t>(head)]));
+      }
+    });
     if (options.progress != nullptr) options.progress->advance();
   }
 
@@ -262,9 +303,11 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
   const LayerRatios ratios = all_layer_ratios(trace, replayed, systems, options.threads);
   const TraceTokenFeatures features(trace);
   std::vector<std::vector<DecidedLayer>> layers(replayed.size());
-  parallel_for(std::ssize(layers), options.threads, [&](std::int64_t index) {
+  const Threads threads = share_out(options.threads, std::ssize(systems), std::ssize(layers));
+  parallel_for(std::ssize(layers), static_cast<int>(threads.layers), [&](std::int64_t index) {
     const auto at = static_cast<std::size_t>(index);
-    layers[at] = decide_layer(trace, replayed, at, steps, systems, ratios, features, options);
+    layers[at] =
+        decide_layer(trace, replayed, at, steps, systems, ratios, features, options, threads.each);
   });
   trace.check_unchanged();
 

@@ -21,15 +21,20 @@ class Directions {
   [[nodiscard]] std::int64_t count() const { return count_; }
   /// The `directions` most important ones, in falling order, [directions, dim]: orthonormal, the
   /// largest element of each positive. Directions of singular value 0 complete the basis.
-  [[nodiscard]] std::vector<float> leading(std::int64_t directions) const;
+  [[nodiscard]] std::vector<float> leading(std::int64_t directions);
   /// The same for the vectors minus their mean: principal components.
-  [[nodiscard]] std::vector<float> principal(std::int64_t directions) const;
+  [[nodiscard]] std::vector<float> principal(std::int64_t directions);
 
  private:
+  void add_waiting();
+
   std::int64_t dim_;
+  std::int64_t stride_;  // dim, in whole runs
   std::int64_t count_ = 0;
+  std::int64_t waiting_ = 0;      // vectors whose products are not in the sums yet
+  std::vector<double> rows_;      // [kRows, stride], those vectors; zero beyond dim
   std::vector<double> sum_;       // [dim]
-  std::vector<double> products_;  // [dim, dim], the lower triangle alone
+  std::vector<double> products_;  // [dim, stride]; only the lower triangle is meant
   std::vector<float> row_;
 };
 

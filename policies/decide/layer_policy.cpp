@@ -121,13 +121,13 @@ void LayerPolicy::add_prompt(const Entries& entries, const QueryWindow& window) 
 }
 
 std::span<const HeadAttention> LayerPolicy::attend(const Entries& entries, QueryRows queries,
-                                                   QueryRows look_ahead) {
+                                                   QueryRows look_ahead, const ExactStep* exact) {
   if (look_ahead_ && look_ahead.empty()) {
     throw UserError({"", "stream/query"}, "look_ahead, but there are no look-ahead queries",
                     "current, or a trace with query_ahead");
   }
   select(entries.first_tokens(entries.keys.tokens - 1), look_ahead_ ? look_ahead : queries);
-  return attend_selected(entries, queries);
+  return attend_selected(entries, queries, exact);
 }
 
 void LayerPolicy::select(const Entries& entries, QueryRows scored) {
@@ -139,7 +139,8 @@ void LayerPolicy::select(const Entries& entries, QueryRows scored) {
 }
 
 std::span<const HeadAttention> LayerPolicy::attend_selected(const Entries& entries,
-                                                            QueryRows queries) {
+                                                            QueryRows queries,
+                                                            const ExactStep* exact) {
   for (const auto& stream : streams_) {
     const StreamShape& shape = stream->shape();
     stream->attend(
@@ -147,7 +148,8 @@ std::span<const HeadAttention> LayerPolicy::attend_selected(const Entries& entri
         queries.subspan(shape.first_query(), shape.query_elements()),
         std::span(attention_)
             .subspan(static_cast<std::size_t>(shape.first_kv_head * shape.queries_per_kv_head),
-                     static_cast<std::size_t>(shape.query_heads())));
+                     static_cast<std::size_t>(shape.query_heads())),
+        exact);
   }
   return attention_;
 }

@@ -77,11 +77,12 @@ struct LayerShape {
   }
 };
 
-/// The tokens that one query head attends to at a step, and the result.
+/// The tokens that one query head attends to at a step, and the result: views of what the policy
+/// keeps until its next step.
 struct HeadAttention {
-  std::vector<Token> tokens;   ///< ascending; the last one is the step's own token
-  std::vector<float> weights;  ///< softmax over `tokens`
-  std::vector<float> output;   ///< [head_dim]
+  std::span<const Token> tokens;   ///< ascending; the last one is the step's own token
+  std::span<const float> weights;  ///< softmax over `tokens`
+  std::span<const float> output;   ///< [head_dim]
 };
 
 /// Where a stream's entries are when most of them are not in memory. The policy is then given
@@ -108,6 +109,7 @@ struct PolicyOptions {
   EntryHost* host = nullptr;   ///< of entries that leave memory; the index sees them as stored
 };
 
+class ExactStep;
 class StreamPolicy;
 
 /// One layer under one system, driven step by step: by a recording in replay, by a running model in
@@ -126,10 +128,13 @@ class LayerPolicy {
 
   void add_prompt(const Entries& entries, const QueryWindow& window);
   /// queries and look_ahead: [query_heads, head_dim]; look_ahead is empty where there is none (then
-  /// a system that requires it is a UserError). Returns one HeadAttention per query head, valid
-  /// until the next call.
+  /// a system that requires it is a UserError). `exact`: the step's full attention, where it is
+  /// known; a stream that attends to all tokens as they were made takes it from there, with the
+  /// same bits. Returns one HeadAttention per query head, valid until the next call of attend() and
+  /// as long as `exact` stays.
   [[nodiscard]] std::span<const HeadAttention> attend(const Entries& entries, QueryRows queries,
-                                                      QueryRows look_ahead);
+                                                      QueryRows look_ahead,
+                                                      const ExactStep* exact = nullptr);
   void add_token(const Entries& entries);
 
   // attend() in two parts, for a machine that fetches between them what was selected.
@@ -138,7 +143,8 @@ class LayerPolicy {
   void select(const Entries& entries, QueryRows scored);
   /// `entries`: up to and with the step's own token.
   [[nodiscard]] std::span<const HeadAttention> attend_selected(const Entries& entries,
-                                                               QueryRows queries);
+                                                               QueryRows queries,
+                                                               const ExactStep* exact = nullptr);
 
   [[nodiscard]] bool looks_ahead() const { return look_ahead_; }
   [[nodiscard]] bool full_attention() const { return full_attention_; }

@@ -4,19 +4,19 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/parallel.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
 namespace {
 
-std::span<const float> row(const std::vector<float>& rows, std::int64_t index, std::int64_t width) {
-  return std::span(rows).subspan(static_cast<std::size_t>(index * width),
-                                 static_cast<std::size_t>(width));
+std::span<const float> row(std::span<const float> rows, std::int64_t index, std::int64_t width) {
+  return rows.subspan(static_cast<std::size_t>(index * width), static_cast<std::size_t>(width));
 }
 
 /// The sums of rows [*, width], each in the order of its elements. Four rows are summed side by
 /// side, because a chain of additions waits for its own results.
-void sum_rows(const std::vector<float>& rows, std::int64_t width, std::span<double> sums) {
+void sum_rows(std::span<const float> rows, std::int64_t width, std::span<double> sums) {
   const auto last = std::ssize(sums) - 1;
   for (std::int64_t first = 0; first <= last; first += 4) {
     const auto from = [&](std::int64_t r) {
@@ -40,7 +40,8 @@ void sum_rows(const std::vector<float>& rows, std::int64_t width, std::span<doub
 
 }  // namespace
 
-void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRows queries) {
+void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRows queries,
+                        WorkerPool* pool) {
   const std::int64_t end = entries.keys.tokens;
   const std::int64_t first = first_visible(end - 1, shape.sliding_window);
   const std::int64_t seen = end - first;
@@ -50,29 +51,75 @@ void ExactStep::compute(const LayerShape& shape, const Entries& entries, QueryRo
   logits_.resize(static_cast<std::size_t>(shape.query_heads * seen));
   outputs_.resize(static_cast<std::size_t>(shape.query_heads * head_dim_));
 
-  const std::int64_t heads = shape.query_heads / shape.kv_heads;
-  for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-    kernels::score(queries.data() + kv * heads * head_dim_, heads, entries.keys.row(kv, first),
-                   seen, head_dim_, logits_.data() + kv * heads * seen, seen);
+  choices_.resize(static_cast<std::size_t>(shape.query_heads));
+  for (Choices& choices : choices_) {
+    choices.asked_before = std::ssize(choices.of_count);
+    choices.most_before = choices.of_count.empty() ? 0 : choices.of_count.rbegin()->first;
+    choices.of_count.clear();
   }
   probabilities_.resize(logits_.size());
   totals_.resize(static_cast<std::size_t>(shape.query_heads));
-  for (std::int64_t head = 0; head < shape.query_heads; ++head) {
-    kernels::softmax(logits_.data() + head * seen, probabilities_.data() + head * seen, seen,
-                     shape.softmax_scale);
-  }
-  sum_rows(probabilities_, seen, totals_);
-  for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) {
-    kernels::weighted_sum(probabilities_.data() + kv * heads * seen, heads, entries.values.head(kv),
-                          tokens_, head_dim_, outputs_.data() + kv * heads * head_dim_);
+  finite_.resize(static_cast<std::size_t>(shape.kv_heads));
+  const std::int64_t heads = shape.query_heads / shape.kv_heads;
+  const auto compute_heads = [&](std::int64_t kv) {
+    const std::int64_t head = kv * heads;
+    float* const logits = logits_.data() + head * seen;
+    float* const probabilities = probabilities_.data() + head * seen;
+    float* const outputs = outputs_.data() + head * head_dim_;
+    kernels::score(queries.data() + head * head_dim_, heads, entries.keys.row(kv, first), seen,
+                   head_dim_, logits, seen);
+    for (std::int64_t h = 0; h < heads; ++h) {
+      kernels::softmax(logits + h * seen, probabilities + h * seen, seen, shape.softmax_scale);
+    }
+    sum_rows({probabilities, static_cast<std::size_t>(heads * seen)}, seen,
+             std::span(totals_).subspan(static_cast<std::size_t>(head),
+                                        static_cast<std::size_t>(heads)));
+    kernels::weighted_sum(probabilities, heads, entries.values.head(kv), tokens_, head_dim_,
+                          outputs);
+    finite_[static_cast<std::size_t>(kv)] = kernels::all_finite(logits, heads * seen) &&
+                                            kernels::all_finite(probabilities, heads * seen) &&
+                                            kernels::all_finite(outputs, heads * head_dim_);
+  };
+  if (pool != nullptr) {
+    pool->run(shape.kv_heads, compute_heads);
+  } else {
+    for (std::int64_t kv = 0; kv < shape.kv_heads; ++kv) compute_heads(kv);
   }
 }
 
+const ExactStep::Best& ExactStep::best(std::int64_t query_head, std::int64_t count) const {
+  Choices& choices = choices_[static_cast<std::size_t>(query_head)];
+  const auto known = choices.of_count.find(count);
+  if (known != choices.of_count.end()) return known->second;
+  // Several counts are choices among the largest one's tokens: it comes first.
+  constexpr std::int64_t kSeveral = 3;
+  const std::int64_t most = std::min(choices.most_before, token_count());
+  if (choices.of_count.empty() && choices.asked_before >= kSeveral && count < most) {
+    static_cast<void>(best(query_head, most));
+  }
+
+  Best found{std::vector<Token>(static_cast<std::size_t>(count)), 0};
+  const std::span<const float> logits = this->logits(query_head);
+  const auto larger = choices.of_count.lower_bound(count);
+  if (larger == choices.of_count.end()) {
+    kernels::top_k(logits.data(), std::ssize(logits), count, found.tokens);
+  } else {
+    const std::vector<Token>& among = larger->second.tokens;
+    std::vector<float> scores;
+    scores.reserve(among.size());
+    for (const Token token : among) scores.push_back(logits[static_cast<std::size_t>(token)]);
+    kernels::top_k(scores.data(), std::ssize(scores), count, found.tokens);
+    for (Token& token : found.tokens) token = among[static_cast<std::size_t>(token)];
+  }
+  const std::span<const float> probabilities = this->probabilities(query_head);
+  for (const Token token : found.tokens) {
+    found.mass += static_cast<double>(probabilities[static_cast<std::size_t>(token)]);
+  }
+  return choices.of_count.emplace(count, std::move(found)).first->second;
+}
+
 bool ExactStep::finite() const {
-  const auto all_finite = [](const std::vector<float>& values) {
-    return kernels::all_finite(values.data(), std::ssize(values));
-  };
-  return all_finite(logits_) && all_finite(probabilities_) && all_finite(outputs_);
+  return std::ranges::all_of(finite_, [](std::uint8_t finite) { return finite != 0; });
 }
 
 std::span<const float> ExactStep::logits(std::int64_t query_head) const {
@@ -101,9 +148,7 @@ Found compare(const ExactStep& exact, std::int64_t query_head, std::span<const T
   const auto probability = [&](Token index) -> double {
     return probabilities[static_cast<std::size_t>(index)];
   };
-  std::vector<Token> best(static_cast<std::size_t>(count));  // numbered relative to first_token()
-  kernels::top_k(exact.logits(query_head).data(), exact.token_count(), count, best);
-
+  const auto& [best, best_mass] = exact.best(query_head, count);
   double mass = 0;
   std::int64_t found = 0;
   auto next_best = best.begin();
@@ -113,8 +158,6 @@ Found compare(const ExactStep& exact, std::int64_t query_head, std::span<const T
     while (next_best != best.end() && *next_best < index) ++next_best;
     if (next_best != best.end() && *next_best == index) ++found;
   }
-  double best_mass = 0;
-  for (const Token index : best) best_mass += probability(index);
   const double total = exact.total(query_head);
   return {static_cast<double>(found) / static_cast<double>(count), mass / total, best_mass / total};
 }

@@ -7,28 +7,42 @@
 #include <utility>
 
 #include "policies/decide/prompt_attention.hpp"
+#include "policies/decide/quality.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
 namespace {
 
-/// Whether what is stored of a channel, [tokens] `stride` apart, is no closer to it than its mean.
-bool is_coarse(const Half* exact, const Half* stored, std::int64_t tokens, std::int64_t stride) {
-  double sum = 0;
-  double squares = 0;
-  double error = 0;
-  for (std::int64_t i = 0; i < tokens * stride; i += stride) {
-    const double value = to_float(exact[i]);
-    const double off = static_cast<double>(to_float(stored[i])) - value;
-    sum += value;
-    squares += value * value;
-    error += off * off;
+/// The channels [dim] of rows [tokens, dim] of which what is stored is no closer than their mean.
+std::int64_t count_coarse(const Half* exact, const Half* stored, std::int64_t tokens,
+                          std::int64_t dim) {
+  struct Sums {
+    double sum = 0;
+    double squares = 0;
+    double error = 0;
+  };
+  std::vector<Sums> of_channel(static_cast<std::size_t>(dim));
+  std::vector<float> made(of_channel.size());
+  std::vector<float> decoded(of_channel.size());
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    kernels::to_float(exact + token * dim, made.data(), dim);
+    kernels::to_float(stored + token * dim, decoded.data(), dim);
+    for (std::size_t channel = 0; channel < of_channel.size(); ++channel) {
+      Sums& sums = of_channel[channel];
+      const auto value = static_cast<double>(made[channel]);
+      const double off = static_cast<double>(decoded[channel]) - value;
+      sums.sum += value;
+      sums.squares += value * value;
+      sums.error += off * off;
+    }
   }
   // Where a step is far wider than the spread, all values become one, and the two are equal but
   // for rounding.
   constexpr double kRounding = 0.999;
-  const double variance = squares - sum * sum / static_cast<double>(tokens);
-  return error > 0 && error >= kRounding * variance;
+  return std::count_if(of_channel.begin(), of_channel.end(), [&](const Sums& sums) {
+    const double variance = sums.squares - sums.sum * sums.sum / static_cast<double>(tokens);
+    return sums.error > 0 && sums.error >= kRounding * variance;
+  });
 }
 
 /// The first token of the prompt that any decode step sees.
@@ -108,20 +122,31 @@ void StreamPolicy::select(const Entries& entries, QueryRows scored) {
 }
 
 void StreamPolicy::attend(const Entries& entries, QueryRows queries,
-                          std::span<HeadAttention> attention) {
+                          std::span<HeadAttention> attention, const ExactStep* exact) {
   const auto own = static_cast<Token>(entries.keys.tokens - 1);
   const Entries stored = host_ != nullptr ? entries : precision_->decoded(entries);
+  const bool as_made = host_ == nullptr && stored.keys.data == entries.keys.data &&
+                       stored.values.data == entries.values.data;
   // Query heads that share a row share their tokens: those of a KV head attend together.
   const std::int64_t together = score_rows_ == 1 ? shape_.queries_per_kv_head : 1;
+  tokens_.resize(picked_.size());
+  weights_.resize(static_cast<std::size_t>(shape_.query_heads() / together));
+  outputs_.resize(static_cast<std::size_t>(shape_.query_heads() * shape_.head_dim));
+  for (std::size_t row = 0; row < tokens_.size(); ++row) gather(picked_[row], own, tokens_[row]);
   for (std::int64_t head = 0; head < shape_.query_heads(); head += together) {
     const auto heads =
         attention.subspan(static_cast<std::size_t>(head), static_cast<std::size_t>(together));
-    if (head > 0 && score_rows_ == 1) {
-      heads[0].tokens = attention[0].tokens;
+    const std::vector<Token>& tokens =
+        tokens_[score_rows_ == 1 ? 0 : static_cast<std::size_t>(head)];
+    if (exact != nullptr && as_made && std::ssize(tokens) == exact->token_count()) {
+      for (std::int64_t h = 0; h < together; ++h) {
+        const std::int64_t of_layer = shape_.first_kv_head * shape_.queries_per_kv_head + head + h;
+        heads[static_cast<std::size_t>(h)] = {tokens, exact->probabilities(of_layer),
+                                              exact->output(of_layer)};
+      }
     } else {
-      gather(picked_[static_cast<std::size_t>(head)], own, heads[0].tokens);
+      attend_together(head, queries, stored, tokens, heads);
     }
-    attend_together(head, queries, stored, heads);
     for (std::int64_t h = head; h < head + together; ++h) {
       const HeadAttention& result = attention[static_cast<std::size_t>(h)];
       notify_attention(h, own, result.tokens, result.weights);
@@ -131,21 +156,20 @@ void StreamPolicy::attend(const Entries& entries, QueryRows queries,
 }
 
 void StreamPolicy::attend_together(std::int64_t first_head, QueryRows queries,
-                                   const Entries& stored, std::span<HeadAttention> heads) {
-  const std::vector<Token>& tokens = heads[0].tokens;
+                                   const Entries& stored, std::span<const Token> tokens,
+                                   std::span<HeadAttention> heads) {
   const auto dim = static_cast<std::size_t>(shape_.head_dim);
-  weights_.resize(heads.size() * tokens.size());
-  outputs_.resize(heads.size() * dim);
+  std::vector<float>& weights = weights_[static_cast<std::size_t>(first_head) / heads.size()];
+  weights.resize(heads.size() * tokens.size());
+  const std::span<float> outputs =
+      std::span(outputs_).subspan(static_cast<std::size_t>(first_head) * dim, heads.size() * dim);
   const std::int64_t kv = shape_.kv_head_of(first_head);
   kernels::attend(queries.data() + first_head * shape_.head_dim, std::ssize(heads),
                   stored.keys.head(kv), stored.values.head(kv), tokens, shape_.head_dim,
-                  shape_.softmax_scale, weights_.data(), outputs_.data());
+                  shape_.softmax_scale, weights.data(), outputs.data());
   for (std::size_t h = 0; h < heads.size(); ++h) {
-    if (h > 0) heads[h].tokens = tokens;
-    const float* weights = weights_.data() + h * tokens.size();
-    heads[h].weights.assign(weights, weights + tokens.size());
-    const float* output = outputs_.data() + h * dim;
-    heads[h].output.assign(output, output + dim);
+    heads[h] = {tokens, std::span(weights).subspan(h * tokens.size(), tokens.size()),
+                outputs.subspan(h * dim, dim)};
   }
 }
 
@@ -220,13 +244,8 @@ void StreamPolicy::log_coarse_channels(const Entries& entries, Token first) {
   for (const auto& [exact, decoded] :
        {std::pair{&entries.keys, &stored.keys}, {&entries.values, &stored.values}}) {
     for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
-      const Half* const from = exact->row(head, first);
-      const Half* const to = decoded->row(head, first);
-      for (std::int64_t channel = 0; channel < shape_.head_dim; ++channel) {
-        if (is_coarse(from + channel, to + channel, tokens, shape_.head_dim)) {
-          ++log_.coarse_channels;
-        }
-      }
+      log_.coarse_channels +=
+          count_coarse(exact->row(head, first), decoded->row(head, first), tokens, shape_.head_dim);
     }
   }
 }

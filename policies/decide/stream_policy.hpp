@@ -21,8 +21,10 @@ class StreamPolicy final : public EventSink {
   // `layer`: the entries of all KV heads of the layer.
   void add_prompt(const Entries& entries, const QueryWindow& window, const Entries& layer);
   void select(const Entries& entries, QueryRows scored);
-  /// To what select() chose. Fills one HeadAttention per query head of the stream.
-  void attend(const Entries& entries, QueryRows queries, std::span<HeadAttention> attention);
+  /// To what select() chose. Fills one HeadAttention per query head of the stream. `exact`: full
+  /// attention of the layer, or null.
+  void attend(const Entries& entries, QueryRows queries, std::span<HeadAttention> attention,
+              const ExactStep* exact);
   void add_token(const Entries& entries);
 
   void on_event(const GroupEvent& event) override;
@@ -47,9 +49,9 @@ class StreamPolicy final : public EventSink {
  private:
   /// The tokens that a row's query heads attend to, ascending.
   void gather(const RowSelection& row, Token own, std::vector<Token>& tokens) const;
-  /// The attention of query heads of one KV head, from `first_head` on, to heads[0].tokens.
+  /// The attention of query heads of one KV head, from `first_head` on, to the same `tokens`.
   void attend_together(std::int64_t first_head, QueryRows queries, const Entries& stored,
-                       std::span<HeadAttention> heads);
+                       std::span<const Token> tokens, std::span<HeadAttention> heads);
   /// Fills picked_ and requested_ for the queries of one position.
   Scores choose(QueryRows queries, const Entries& entries);
   /// Entries of earlier tokens as the index sees them.
@@ -93,8 +95,11 @@ class StreamPolicy final : public EventSink {
   std::int64_t score_rows_ = 0;       // of the latest select()
   std::vector<RowSelection> picked_;  // by row, from the latest attend()
   std::vector<GroupId> requested_;    // the union of the picked groups, ascending
-  std::vector<float> weights_;        // [query heads that attend together, tokens]
-  std::vector<float> outputs_;        // [query heads that attend together, head_dim]
+
+  // What the latest attend() gave out views of.
+  std::vector<std::vector<Token>> tokens_;   // by row
+  std::vector<std::vector<float>> weights_;  // by query heads that attend together: [heads, tokens]
+  std::vector<float> outputs_;               // [query heads, head_dim]
 };
 
 }  // namespace kvreplay

@@ -155,13 +155,16 @@ struct Algorithms {
   /// How far ahead consecutive rows are prefetched.
   static constexpr std::int64_t kFetchBytes = 4096;
   /// Queries that pass over a row together, so that it is converted once.
-  static constexpr int kMaxTileQueries = 4;
+  static constexpr int kMaxTileQueries = Lanes::kTileQueries;
+  static_assert(kMaxTileQueries == 4 || kMaxTileQueries == 6);
 
-  /// Calls tile.operator()<count>(first) for tiles of queries.
+  /// Calls tile.operator()<count>(first) for tiles of queries, which are about equally large.
   template <typename Tile>
   KVREPLAY_INLINE static void for_each_query_tile(std::int64_t query_count, Tile tile) {
-    for (std::int64_t first = 0; first < query_count; first += kMaxTileQueries) {
-      switch (query_count - first) {
+    std::int64_t tiles = (query_count + kMaxTileQueries - 1) / kMaxTileQueries;
+    for (std::int64_t first = 0; tiles > 0; --tiles) {
+      const std::int64_t count = (query_count - first + tiles - 1) / tiles;
+      switch (count) {
         case 1:
           tile.template operator()<1>(first);
           break;
@@ -171,10 +174,20 @@ struct Algorithms {
         case 3:
           tile.template operator()<3>(first);
           break;
-        default:
+        case 4:
           tile.template operator()<4>(first);
           break;
+        default:
+          if constexpr (kMaxTileQueries == 6) {
+            if (count == 5) {
+              tile.template operator()<5>(first);
+            } else {
+              tile.template operator()<6>(first);
+            }
+          }
+          break;
       }
+      first += count;
     }
   }
 
@@ -497,10 +510,8 @@ struct Algorithms {
     std::int64_t found = 0;
     std::int64_t i = 0;
     for (; i + kWidth <= n; i += kWidth) {
-      std::uint32_t bits = Lanes::at_least(Lanes::load(scores + i), thresholds);
-      for (; bits != 0; bits &= bits - 1) {
-        indices[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(bits);
-      }
+      const std::uint32_t bits = Lanes::at_least(Lanes::load(scores + i), thresholds);
+      found += Lanes::list(bits, static_cast<std::int32_t>(i), indices + found);
     }
     for (; i < n; ++i) {
       if (scores[i] >= threshold) indices[found++] = static_cast<std::int32_t>(i);
@@ -658,10 +669,8 @@ struct Algorithms {
       const Lanes bound =
           Lanes::fma(slopes, Lanes::load(radii + i), Lanes::load(bounds + i) + offsets);
       bound.store(bounds + i);
-      std::uint32_t bits = Lanes::at_least(bound, Lanes::load(least + i));
-      for (; bits != 0; bits &= bits - 1) {
-        list[found++] = static_cast<std::int32_t>(i) + __builtin_ctz(bits);
-      }
+      const std::uint32_t bits = Lanes::at_least(bound, Lanes::load(least + i));
+      found += Lanes::list(bits, static_cast<std::int32_t>(i), list + found);
     }
     return found;
   }

@@ -1,7 +1,9 @@
 #include "policies/kernels/kernels.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <iterator>
 
 #include "policies/kernels/dispatch.hpp"
 
@@ -22,6 +24,19 @@ double natural_log(float x) {
   double series = 0.0;
   for (int k = 15; k >= 1; k -= 2) series = series * s * s + 1.0 / k;
   return exponent * 0.69314718055994531 + 2.0 * s * series;
+}
+
+/// The scores of the rows with these numbers, with the bits of score(). Consecutive rows need no
+/// list, and the processor fetches them ahead.
+void score_tokens(const float* queries, std::int64_t query_count, const Half* rows,
+                  std::span<const std::int32_t> tokens, std::int64_t dim, float* scores) {
+  const auto count = std::ssize(tokens);
+  const auto gap = [](std::int32_t a, std::int32_t b) { return b != a + 1; };
+  if (std::adjacent_find(tokens.begin(), tokens.end(), gap) == tokens.end() && count > 0) {
+    score(queries, query_count, rows + tokens.front() * dim, count, dim, scores, count);
+  } else {
+    table().score_gathered(queries, query_count, rows, tokens.data(), count, dim, scores, count);
+  }
 }
 
 }  // namespace
@@ -88,7 +103,7 @@ float attend(const float* query, const Half* keys, const Half* values,
              std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
              float* output) {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  table().score_gathered(query, 1, keys, tokens.data(), count, dim, weights, count);
+  score_tokens(query, 1, keys, tokens, dim, weights);
   const float log_sum = softmax(weights, count, scale);
   weighted_sum(weights, 1, values, tokens, dim, output);
   return log_sum;
@@ -98,7 +113,7 @@ void attend(const float* queries, std::int64_t query_count, const Half* keys, co
             std::span<const std::int32_t> tokens, std::int64_t dim, float scale, float* weights,
             float* outputs) {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  table().score_gathered(queries, query_count, keys, tokens.data(), count, dim, weights, count);
+  score_tokens(queries, query_count, keys, tokens, dim, weights);
   for (std::int64_t q = 0; q < query_count; ++q) softmax(weights + q * count, count, scale);
   weighted_sum(weights, query_count, values, tokens, dim, outputs);
 }

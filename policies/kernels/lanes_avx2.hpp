@@ -16,6 +16,7 @@ struct LanesPair {
   using OneQuery = LanesPair;
   static constexpr int kWidth = 16;
   static constexpr int kAccumulators = kRegisters == 32 ? 12 : 4;
+  static constexpr int kTileQueries = 4;
   static constexpr int kTileRows = 6;
   static constexpr int kTileVectors = 1;
 
@@ -91,6 +92,11 @@ struct LanesPair {
     const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.low, b.low, _CMP_GE_OQ));
     const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.high, b.high, _CMP_GE_OQ));
     return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 8;
+  }
+  static int list(std::uint32_t bits, std::int32_t first, std::int32_t* to) {
+    int count = 0;
+    for (; bits != 0; bits &= bits - 1) to[count++] = first + __builtin_ctz(bits);
+    return count;
   }
   static LanesPair scale_by_power(LanesPair value, LanesPair shifted) {
     return {scale_by_power(value.low, shifted.low), scale_by_power(value.high, shifted.high)};

@@ -25,7 +25,8 @@ struct LanesAvx512 {
   /// multiplies at the same: one query's scores are bound by the conversion.
   using OneQuery = LanesPair<32>;
   static constexpr int kWidth = 16;
-  static constexpr int kAccumulators = 16;
+  static constexpr int kAccumulators = 24;
+  static constexpr int kTileQueries = 6;
   static constexpr int kTileRows = 8;
   static constexpr int kTileVectors = 2;
 
@@ -82,6 +83,12 @@ struct LanesAvx512 {
   }
   static std::uint32_t at_least(LanesAvx512 a, LanesAvx512 b) {
     return _mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GE_OQ);
+  }
+  static int list(std::uint32_t bits, std::int32_t first, std::int32_t* to) {
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i numbers = _mm512_add_epi32(_mm512_set1_epi32(first), lane);
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(static_cast<__mmask16>(bits), numbers));
+    return __builtin_popcount(bits);
   }
   static LanesAvx512 scale_by_power(LanesAvx512 value, LanesAvx512 shifted) {
     const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted.lanes), 23);

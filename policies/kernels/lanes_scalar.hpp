@@ -17,6 +17,7 @@ struct LanesScalar {
   static constexpr int kWidth = 16;
   /// How many of these fit in registers as running sums, beside their inputs.
   static constexpr int kAccumulators = 4;
+  static constexpr int kTileQueries = 4;
   /// Register tile of the nearest-centroid search: rows by vectors of 16 centroids.
   static constexpr int kTileRows = 1;
   static constexpr int kTileVectors = 1;
@@ -87,6 +88,13 @@ struct LanesScalar {
     for (int i = 0; i < kWidth; ++i)
       bits |= static_cast<std::uint32_t>(a.lane[i] >= b.lane[i]) << i;
     return bits;
+  }
+  /// Writes first + i for each bit i that is set, ascending, and may write anything to the rest of
+  /// to[0, kWidth). Returns how many bits are set.
+  static int list(std::uint32_t bits, std::int32_t first, std::int32_t* to) {
+    int count = 0;
+    for (; bits != 0; bits &= bits - 1) to[count++] = first + __builtin_ctz(bits);
+    return count;
   }
   /// value * 2^n, where n is in the low bits of `shifted` = n + 1.5 * 2^23. No overflow check.
   static LanesScalar scale_by_power(const LanesScalar& value, const LanesScalar& shifted) {

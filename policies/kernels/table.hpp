@@ -89,7 +89,7 @@ struct KernelTable {
                         const PackedCentroids& centroids, std::int64_t panel,
                         const NearestSoFar& nearest);
   /// bounds[i] += offset + slope * radii[i]. Lists the i with bounds[i] >= least[i], ascending;
-  /// returns how many. n is a multiple of 16.
+  /// returns how many; needs room for n. n is a multiple of 16.
   std::int64_t (*widen_bounds)(float* bounds, const float* radii, const float* least,
                                std::int64_t n, float offset, float slope, std::int32_t* list);
   /// sum[d] += row[d].

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "policies/kernels/dispatch.hpp"
@@ -39,6 +40,52 @@ std::uint32_t falling_key(float score) {
   return (bits & 0x80000000u) != 0 ? bits : bits ^ 0x7fffffffu;
 }
 
+/// The smallest and the largest of at least kRun values, several side by side.
+std::pair<float, float> ends(std::span<const float> values) {
+  constexpr std::size_t kRun = 16;
+  std::array<float, kRun> low;
+  std::copy_n(values.begin(), kRun, low.begin());
+  std::array<float, kRun> high = low;
+  const auto take = [&](const float* from) {
+    for (std::size_t i = 0; i < kRun; ++i) {
+      low[i] = std::min(low[i], from[i]);
+      high[i] = std::max(high[i], from[i]);
+    }
+  };
+  std::size_t i = kRun;
+  for (; i + kRun <= values.size(); i += kRun) take(values.data() + i);
+  take(values.data() + values.size() - kRun);
+  return {*std::min_element(low.begin(), low.end()), *std::max_element(high.begin(), high.end())};
+}
+
+/// The k-th largest of n values; 1 <= k <= n. They are counted in buckets of equal width, of which
+/// only one has to be looked into. Reorders `values`.
+float kth_largest(std::span<float> values, std::int64_t k) {
+  constexpr std::int64_t kBuckets = 1024;
+  constexpr std::int64_t kFewest = 256;  // below, the buckets cost more than they save
+  const auto nth = [](std::span<float> from, std::int64_t rank) {
+    std::nth_element(from.begin(), from.begin() + (rank - 1), from.end(), std::greater<>());
+    return from[static_cast<std::size_t>(rank - 1)];
+  };
+  if (std::ssize(values) < kFewest) return nth(values, k);
+  const auto [low, high] = ends(values);
+  const float factor = static_cast<float>(kBuckets - 1) / (high - low);
+  if (!std::isnormal(factor)) return nth(values, k);
+  // Rounding keeps the order: a larger value is in the same bucket or in a higher one.
+  const auto bucket = [low = low, factor](float value) {
+    return static_cast<std::size_t>(static_cast<std::int32_t>((value - low) * factor));
+  };
+  std::array<std::int32_t, kBuckets + 1> counts{};
+  for (const float value : values) ++counts[bucket(value)];
+  std::size_t last = kBuckets;
+  for (; k > counts[last]; --last) k -= counts[last];
+  std::int64_t inside = 0;
+  for (const float value : values) {
+    if (bucket(value) == last) values[static_cast<std::size_t>(inside++)] = value;
+  }
+  return nth(values.first(static_cast<std::size_t>(inside)), k);
+}
+
 }  // namespace
 
 void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::int32_t> indices) {
@@ -59,16 +106,22 @@ void top_k(const float* scores, std::int64_t n, std::int64_t k, std::span<std::i
 
   // The k-th largest score: those above it are included, and of those equal to it the first ones.
   thread_local std::vector<float> values;
+  thread_local std::vector<float> spare;
   values.resize(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = scores[candidates[i]];
-  const auto kth = values.begin() + (k - 1);
-  std::nth_element(values.begin(), kth, values.end(), std::greater<>());
-  const float last = *kth;
-  std::int64_t ties = k - std::count_if(values.begin(), kth, [=](float v) { return v > last; });
-  std::size_t taken = 0;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const float score = scores[candidates[i]];
-    if (score > last || (score == last && ties-- > 0)) indices[taken++] = candidates[i];
+  spare = values;
+  const float last = kth_largest(spare, k);
+  thread_local std::vector<std::int32_t> reaching;
+  reaching.resize(values.size());
+  const std::int64_t found = table().find_at_least(values.data(), count, last, reaching.data());
+  std::int64_t left_out = found - k;  // of those equal to the last one, the last ones
+  for (std::int64_t i = found - 1, to = k - 1; i >= 0; --i) {
+    const auto value = static_cast<std::size_t>(reaching[static_cast<std::size_t>(i)]);
+    if (left_out > 0 && values[value] == last) {
+      --left_out;
+    } else {
+      indices[static_cast<std::size_t>(to--)] = candidates[value];
+    }
   }
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 /// Decisions made together share full attention, which quality is measured against. Among so many
 /// it is a small part of the work, and each further one takes memory.
-constexpr std::size_t kMaxTogether = 8;
+constexpr std::size_t kMaxTogether = 18;
 
 }  // namespace
 

@@ -286,8 +286,8 @@ Tuning Tuner::tune(StageStore& store, Progress* progress) const {
       if (!any_part() && name == this->name()) continue;
       const std::vector<Composition> parents = rows.front_of(name);
       if (parents.empty()) continue;  // it cannot be replayed
-      constexpr int kMaxDraws = 200;
-      for (int draw = 0; draw < kMaxDraws; ++draw) {
+      constexpr int kMutations = 200;
+      for (int draw = 0; draw < kMutations; ++draw) {
         const Composition& parent = parents[random.below(parents.size())];
         const auto changes = static_cast<int>(1 + random.below(3));
         const auto child = parameters.accept(parameters.mutate(parent, changes, random));

@@ -42,6 +42,19 @@ class Adapt(ProgramTest):
             self.assertEqual(skew.attrs["text_sha256"], "0" * 64)
             self.assertEqual(trace["adapter/12/joint_lowrank"].shape, (192, 8))
 
+    def test_a_text_is_spread_over_the_recording(self):
+        self.succeed("adapt", "--spread", self.other, self.story, "spread.kvtrace.h5")
+        self.succeed("adapt", self.other, self.story, "dense.kvtrace.h5")
+        self.succeed("verify", "spread.kvtrace.h5")
+        with h5py.File(self.folder / "spread.kvtrace.h5") as one, h5py.File(
+                self.folder / "dense.kvtrace.h5") as two:
+            for name in ("joint_lowrank", "head_pca", "head_skew"):
+                matrix, other = one[f"adapter/12/{name}"], two[f"adapter/12/{name}"]
+                self.assertEqual((matrix.attrs["tokens"], matrix.attrs["positions"]),
+                                 (other.attrs["tokens"], 520))
+                self.assertNotIn("positions", other.attrs)
+                self.assertGreater(abs(matrix[:] - other[:]).max(), 1e-3)
+
     def test_the_same_text_warns(self):
         made, ran = self.run_adapted(self.story)
         self.assertIn("warning", made)

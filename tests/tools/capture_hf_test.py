@@ -285,12 +285,16 @@ class CaptureTest(TorchTest):
         other = self.folder / "other.txt"
         other.write_text(" ".join(str((5 * i * i + i) % 101) for i in range(60)), encoding="utf-8")
         with mock.patch.dict(os.environ, {"KVREPLAY_PROGRAM": PROGRAM}):
-            trace, _ = self.capture("adapted.kvtrace.h5", "--layers", "0,2", "--adapt-ids", other)
+            trace, _ = self.capture("adapted.kvtrace.h5", "--layers", "0,2", "--adapt-ids", other,
+                                    "--adapt-spread")
         self.succeed("verify", trace)
         said = self.succeed("inspect", trace)
         self.assertIn("joint_lowrank", said)
         self.assertNotIn("adapter", said.partition("cannot run")[2])
         self.assertIn("residual_norm", self.arrays(trace))
+        said = self.python("-c", "import h5py, sys; print(h5py.File(sys.argv[1])"
+                           "['adapter/02/head_pca'].attrs['positions'])", trace)
+        self.assertEqual(int(said), PROMPT + STEPS)
 
     def test_mistakes(self):
         for options, says in ((("--layers", "4"), "0 to 3"),

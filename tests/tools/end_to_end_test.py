@@ -36,7 +36,7 @@ class EndToEnd(ProgramTest):
 
     def test_shipped_traces_by_name(self):
         listed = self.succeed("list", "traces")
-        self.assertEqual([line.split()[0] for line in listed.splitlines()], ["dialogue", "story"])
+        self.assertEqual([line.split()[0] for line in listed.splitlines()], ["chat", "dialogue", "story"])
         self.assertIn("smollm2-135m-story-3k.kvtrace.h5", self.succeed("inspect", "story"))
         self.succeed("run", FIRST, "--set", "trace=dialogue", "--set", "system=quest", "--set",
                      "device=ufs40", "--steps", 24, "--out", "by name")
@@ -69,10 +69,11 @@ class EndToEnd(ProgramTest):
             self.assertGreaterEqual(float(row["best_attention_mass"]),
                                     float(row["attention_mass"]))
 
-    def test_memory_is_fastest_and_loading_everything_slowest(self):
+    def test_memory_never_waits_and_loading_everything_is_slowest(self):
         for device in self.devices:
-            latency = {s: float(self.cell(s, device)["latency_ms"]) for s in self.systems}
-            self.assertEqual(min(latency.values()), latency["in_memory"], device)
+            memory, flash = (self.cell(system, device) for system in ("in_memory", "flexgen"))
+            self.assertEqual(float(memory["exposed_io_ms"]), 0, device)
+            self.assertLess(float(memory["latency_ms"]), float(flash["latency_ms"]), device)
         slowest = max(self.rows, key=lambda row: float(row["latency_ms"]))
         self.assertEqual((slowest["system"], slowest["device"]), ("flexgen", "emmc51"))
 

@@ -153,6 +153,13 @@ class Record(ProgramTest):
                 for name in ("joint_lowrank", "head_pca", "head_skew"):
                     np.testing.assert_array_equal(one[f"adapter/{layer}/{name}"],
                                                   two[f"adapter/{layer}/{name}"])
+        spread, _ = self.record("plain", "spread.kvtrace.h5", "--adapt-token-ids", other,
+                                "--adapt-tokens", 50, "--adapt-spread")
+        self.succeed("adapt", "--spread", source, plain, "spread-by-hand.kvtrace.h5")
+        with h5py.File(spread) as one, h5py.File(self.folder / "spread-by-hand.kvtrace.h5") as two:
+            matrix = one["adapter/00/joint_lowrank"]
+            np.testing.assert_array_equal(matrix, two["adapter/00/joint_lowrank"])
+            self.assertEqual(matrix.attrs["positions"], PROMPT + STEPS)
         # Others want heads that groups of channels divide.
         self.assertNotIn("adapter", self.succeed("inspect", adapted).partition("cannot run")[2])
 

@@ -257,9 +257,9 @@ class Report(ProgramTest):
         results = (self.folder / "swept/results.csv").read_text()
         (self.folder / "dotted").mkdir()
         header, rows = results.split("\n", 1)
-        self.assertIn("llama3.1-8b", rows)
+        self.assertIn("qwen2.5-1.5b", rows)
         (self.folder / "dotted/results.csv").write_text(
-            f"{header}\n{rows}{rows.replace('llama3.1-8b', 'llama3.2-1b')}")
+            f"{header}\n{rows}{rows.replace('qwen2.5-1.5b', 'llama3.2-1b')}")
         self.assertEqual(plot("dotted").returncode, 0)
         figures = [path.name for path in (self.folder / "dotted").glob("figure-*")]
         self.assertEqual(len(figures), 4, figures)  # two models, two formats

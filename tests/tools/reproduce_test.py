@@ -171,7 +171,7 @@ class Recordings(unittest.TestCase):
         self.assertEqual(self.recordings.of({}, {}), (["s.h5", "d.h5"], {}))
 
     def test_a_corpus_is_a_folder_of_traces(self):
-        self.assertEqual(len(reproduce_runs.find_corpus([SHIPPED_TRACE.parent])), 2)
+        self.assertEqual(len(reproduce_runs.find_corpus([SHIPPED_TRACE.parent])), 3)
         with self.assertRaisesRegex(UserError, r"--corpus .*configs: found no \*.kvtrace.h5"):
             reproduce_runs.find_corpus([SOURCE / "configs"])
 

@@ -17,6 +17,7 @@ void add_adapt(CLI::App& program) {
     std::string to;
     std::string out;
     AdaptOptions adapt;
+    bool spread = false;
   };
   CLI::App* command = program.add_subcommand(
       "adapt", "Make low-rank, PCA and skew matrices from one text and store them with another");
@@ -30,10 +31,15 @@ void add_adapt(CLI::App& program) {
                    "Columns of joint_lowrank (default: 128, or all of kv_heads * head_dim)")
       ->check(number_range())
       ->type_name("N");
+  command->add_flag("--spread", options->spread,
+                    "Turn FROM's keys and queries to positions spread evenly over TO's length, as "
+                    "if its text were as long; needs a RoPE that is not scaled");
   command->footer(
       "Example:\n  kvreplay adapt letters.kvtrace.h5 story.kvtrace.h5 adapted.kvtrace.h5");
   command->callback([options] {
-    adapt_trace(TraceReader(options->from), TraceReader(options->to), options->adapt, options->out);
+    const TraceReader to(options->to);
+    if (options->spread) options->adapt.positions = to.info().tokens;
+    adapt_trace(TraceReader(options->from), to, options->adapt, options->out);
     if (!adapters_of_own_text(TraceReader(options->out)).empty()) {
       std::cerr << "kvreplay: warning: both traces are of the same text; what the matrices predict "
                    "looks better than on another text\n";

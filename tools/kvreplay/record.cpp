@@ -30,6 +30,7 @@ struct RecordCommand {
   TextOptions text;
   TextOptions adapt;
   std::int64_t adapt_tokens = 4096;
+  bool adapt_spread = false;
   std::string layers = "all";
   std::string out;
   std::optional<std::int64_t> prompt;
@@ -99,9 +100,11 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
   const OutputFile scratch(command.out + ".adapters");  // never committed
   record_trace(model, other, scratch.temporary_path());
   const TraceReader trace(scratch.temporary_path());
+  const std::int64_t positions =
+      command.adapt_spread ? options.prompt_tokens + options.steps : std::int64_t{0};
   std::vector<std::map<std::string, Adapter>> adapters;
   for (std::int64_t i = 0; i < std::ssize(trace.info().recorded_layers); ++i) {
-    adapters.push_back(make_adapters(trace, i, {}));
+    adapters.push_back(make_adapters(trace, i, {.positions = positions}));
   }
   return adapters;
 }
@@ -169,6 +172,9 @@ void add_record(CLI::App& program) {
       ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
+  command->add_flag("--adapt-spread", options->adapt_spread,
+                    "Turn that text's keys and queries to positions spread evenly over the "
+                    "recording's length, as if the text were as long");
   command
       ->add_option("--layers", options->layers, "Layers to record: all, or numbers (default: all)")
       ->type_name("N,N");

@@ -810,7 +810,9 @@ def capture_adapted(arguments):
         plain.out, other.out = folder / "plain.kvtrace.h5", folder / "other.kvtrace.h5"
         capture(plain)
         capture(other)
-        run = subprocess.run([program, "adapt", other.out, plain.out, arguments.out], check=False)
+        spread = ["--spread"] if arguments.adapt_spread else []
+        run = subprocess.run([program, "adapt", *spread, other.out, plain.out, arguments.out],
+                             check=False)
     if run.returncode != 0:
         raise UserError(f"{arguments.out}: `kvreplay adapt` failed; allowed: see what it says above")
 
@@ -863,6 +865,9 @@ def main():
                           help="the same, from token ids")
     parser.add_argument("--adapt-tokens", type=positive, default=4096, metavar="N",
                         help="first tokens of that text that are read (default: %(default)s)")
+    parser.add_argument("--adapt-spread", action="store_true",
+                        help="turn that text's keys and queries to positions spread evenly over "
+                        "the recording's length, as if the text were as long")
     arguments = parser.parse_args()
     adapted = arguments.adapt_text is not None or arguments.adapt_ids is not None
     (capture_adapted if adapted else capture)(arguments)

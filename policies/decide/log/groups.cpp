@@ -66,7 +66,8 @@ void Groups::on_event(const GroupEvent& event) {
       for (const Token token : event.tokens) {
         if (where(token) == Where::kBuffered) continue;
         assert(where(token) == Where::kUnseen);
-        buffered_.insert(std::upper_bound(buffered_.begin(), buffered_.end(), token), token);
+        arrived_.push_back(token);
+        ++buffered_count_;
         place(token, Where::kBuffered, kNoGroup);
       }
       break;
@@ -100,7 +101,7 @@ std::vector<GroupId> Groups::groups_of(std::span<const Token> tokens) const {
 }
 
 void Groups::join(GroupId group, std::span<const Token> tokens) {
-  if (!buffered_.empty()) {
+  if (buffered_count_ > 0) {
     std::vector<Token> leaving;
     for (const Token token : tokens) {
       if (where(token) == Where::kBuffered) leaving.push_back(token);
@@ -123,12 +124,12 @@ void Groups::leave(GroupId group, std::span<const Token> tokens, Where to) {
     assert(group == kNoGroup ? where(token) == Where::kBuffered : group_of(token) == group);
     place(token, to, kNoGroup);
   }
-  const auto left = [&](Token token) { return where(token) == to; };
   if (group == kNoGroup) {
-    std::erase_if(buffered_, left);
+    buffered_count_ -= std::ssize(tokens);
+    left_ = true;
   } else {
     std::vector<Token>& members = members_[static_cast<std::size_t>(group)];
-    std::erase_if(members, left);
+    std::erase_if(members, [&](Token token) { return where(token) == to; });
     grouped_tokens_ -= std::ssize(tokens);
     live_groups_ -= members.empty() ? 1 : 0;
   }
@@ -142,6 +143,25 @@ void Groups::place(Token token, Where where, GroupId group) {
   }
   where_[index] = where;
   group_of_[index] = group;
+}
+
+void Groups::settle_buffered() const {
+  if (!arrived_.empty()) {
+    if (!std::is_sorted(arrived_.begin(), arrived_.end())) {
+      std::sort(arrived_.begin(), arrived_.end());
+    }
+    const auto middle = std::ssize(buffered_);
+    buffered_.insert(buffered_.end(), arrived_.begin(), arrived_.end());
+    std::inplace_merge(buffered_.begin(), buffered_.begin() + middle, buffered_.end());
+    arrived_.clear();
+  }
+  if (left_) {
+    std::erase_if(buffered_, [&](Token token) { return where(token) != Where::kBuffered; });
+    // What left and came back is there twice.
+    buffered_.erase(std::unique(buffered_.begin(), buffered_.end()), buffered_.end());
+    left_ = false;
+  }
+  assert(std::ssize(buffered_) == buffered_count_);
 }
 
 void evict(std::span<const Token> tokens, const Groups& groups, EventSink& events) {

@@ -63,8 +63,11 @@ class Groups final : public EventSink {
   [[nodiscard]] const std::vector<Token>& members(GroupId group) const {
     return members_[static_cast<std::size_t>(group)];
   }
-  /// Tokens in memory that belong to no group, ascending.
-  [[nodiscard]] const std::vector<Token>& buffered() const { return buffered_; }
+  /// Tokens in memory that belong to no group, ascending. Not for two threads at once.
+  [[nodiscard]] const std::vector<Token>& buffered() const {
+    settle_buffered();
+    return buffered_;
+  }
   [[nodiscard]] std::int64_t grouped_tokens() const { return grouped_tokens_; }
   /// Number of groups that have members.
   [[nodiscard]] std::int64_t live_groups() const { return live_groups_; }
@@ -88,9 +91,15 @@ class Groups final : public EventSink {
   void join(GroupId group, std::span<const Token> tokens);
   void leave(GroupId group, std::span<const Token> tokens, Where to);
   void place(Token token, Where where, GroupId group);
+  void settle_buffered() const;
 
   std::vector<std::vector<Token>> members_;
-  std::vector<Token> buffered_;
+  // Tokens come and go by the thousands between two looks at the list, as when all clusters are
+  // dissolved: it is brought up to date when it is asked for.
+  mutable std::vector<Token> buffered_;  // as of the last look
+  mutable std::vector<Token> arrived_;   // since then; some may have left again
+  mutable bool left_ = false;            // some of either have left since then
+  std::int64_t buffered_count_ = 0;
   std::vector<Where> where_;
   std::vector<GroupId> group_of_;
   std::int64_t grouped_tokens_ = 0;

@@ -13,11 +13,11 @@
 namespace kvreplay {
 namespace {
 
-DeviceSpec waves(const std::string& more = "", int queue_depth = 8) {
+DeviceSpec waves(const std::string& more = R"(, "queue_depth": 8)") {
   return DeviceSpec::parse(ConfigNode::parse(
       R"({"title": "test", "part": "waves", "wave_us": 30, "request_us": 5,
-          "transfer_mb_s": 1000, "write_wave_us": 40, "queue_depth": )" +
-          std::to_string(queue_depth) + more + "}",
+          "transfer_mb_s": 1000, "write_wave_us": 40)" +
+          more + "}",
       "waves.json"));
 }
 
@@ -46,10 +46,10 @@ std::vector<SimTime> ends_of(const DeviceSpec& spec, int reads, int writes = 0) 
 TEST(WavesDevice, ServesWhatWaitsTogether) {
   // The first finds the device idle and is a wave by itself; the other two are the next.
   EXPECT_EQ(ends_of(waves(), 3), (std::vector<SimTime>{39096, 78192, 87288}));
-  EXPECT_EQ(ends_of(waves(R"(, "completion": "together")"), 3),
+  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "completion": "together")"), 3),
             (std::vector<SimTime>{39096, 87288, 87288}));
   EXPECT_EQ(ends_of(waves(), 0, 1), (std::vector<SimTime>{40000 + 5000 + 4096}));
-  EXPECT_EQ(ends_of(waves("", 1), 2).back(), 2 * 39096);
+  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 1)"), 2).back(), 2 * 39096);
 }
 
 TEST(WavesDevice, AClosedLoopTakesTheWaveAndEachOfItsRequests) {
@@ -67,10 +67,11 @@ TEST(WavesDevice, LimitsLetBurstsPass) {
     return measure(waves(limit),
                    {.bytes = bytes, .depth = 8, .requests = requests, .range_bytes = 1 << 30});
   };
-  const std::string few = R"(, "limit_iops": 1000, "limit_burst_s": 0.1)";
+  const std::string few = R"(, "queue_depth": 8, "limit_iops": 1000, "limit_burst_s": 0.1)";
   EXPECT_NEAR(rate(few, 4096, 20000).iops, 1000, 10);
   EXPECT_GT(rate(few, 4096, 90).iops, 50000) << "within the burst";
-  EXPECT_NEAR(rate(R"(, "limit_mb_s": 10, "limit_burst_s": 0)", 65536, 2000).mb_s, 10, 0.1);
+  EXPECT_NEAR(rate(R"(, "queue_depth": 8, "limit_mb_s": 10, "limit_burst_s": 0)", 65536, 2000).mb_s,
+              10, 0.1);
 }
 
 TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
@@ -82,7 +83,8 @@ TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
 }
 
 TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
-  const DeviceSpec truth = waves(R"(, "write_request_us": 20, "write_transfer_mb_s": 3000)");
+  const DeviceSpec truth =
+      waves(R"(, "queue_depth": 8, "write_request_us": 20, "write_transfer_mb_s": 3000)");
   std::vector<MeasuredPoint> points;
   for (const double write_share : {0.0, 1.0}) {
     for (const std::uint64_t bytes : {4096, 16384, 65536, 262144}) {

@@ -77,8 +77,9 @@ TEST(RealTimeDevice, CountsEveryRequestOfEveryThread) {
 }
 
 TEST(RealTimeDevice, RequestsQueueAsInTheModel) {
-  const ConfigNode slow =
-      ConfigNode::load(source_folder() + "/configs/devices/emmc51.json").with("read_us", "30000");
+  const ConfigNode slow = ConfigNode::load(source_folder() + "/configs/devices/emmc51.json")
+                              .with("read_us", "30000")
+                              .with("reuse_page_register", "false");
   RealTimeDevice device(DeviceSpec::parse(slow), microseconds(50));
   const auto begin = RealTimeDevice::Clock::now();
   std::vector<RealTimeDevice::Request> requests(4);

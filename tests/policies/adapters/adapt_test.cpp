@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <string>
+#include <tuple>
 
 #include "base/build_info.hpp"
 #include "base/random.hpp"
@@ -13,6 +14,7 @@
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 #include "traces/operations/cut.hpp"
+#include "traces/rope.hpp"
 
 namespace kvreplay {
 namespace {
@@ -134,6 +136,76 @@ TEST_F(AdaptTest, MatricesAreWhatTheyAreCalled) {
   }
 }
 
+/// One key, everywhere: at its own positions it spans what RoPE makes of it within 160 positions,
+/// spread what it makes of it within 1,600.
+TEST_F(AdaptTest, ATextIsSpreadOverMorePositions) {
+  const TraceReader from(from_);
+  const RotaryEmbedding rope(from.info(), from.file());
+  const auto write = [&](const std::string& file, const TraceInfo& info, std::int64_t every) {
+    TraceWriter writer(file, info, {.start = from.query_start(0)});
+    for (std::int64_t layer = 0; layer < 2; ++layer) {
+      for (const auto& [tensor, heads, first] :
+           {std::tuple{LayerTensor::kKey, std::int64_t{2}, std::int64_t{0}},
+            {LayerTensor::kValue, std::int64_t{2}, std::int64_t{0}},
+            {LayerTensor::kQuery, std::int64_t{6}, from.query_start(0)}}) {
+        for (std::int64_t head = 0; head < heads; ++head) {
+          std::vector<float> rows;
+          for (std::int64_t t = first; t < 160; ++t) {
+            std::vector<float> row{0.1F, 0.1F, 3, 3, 0.1F, 0.1F, 0, 0};  // in the slow pairs
+            rope.rotate(row, t * every);
+            rows.insert(rows.end(), row.begin(), row.end());
+          }
+          writer.append(layer, tensor, head, rows);
+        }
+      }
+    }
+    writer.write_tokens(from.token_ids(), from.token_statistic("entropy"),
+                        from.token_statistic("top_probability"),
+                        from.token_statistic("log_probability"));
+    writer.finish();
+  };
+  write(folder_.file("dense.kvtrace.h5"), from.info(), 1);
+  write(folder_.file("wide.kvtrace.h5"), from.info(), 10);
+  const TraceReader dense(folder_.file("dense.kvtrace.h5"));
+  const TraceReader wide(folder_.file("wide.kvtrace.h5"));
+  const auto plain = make_adapters(dense, 1, {.rank = 2});
+  const auto spread = make_adapters(dense, 1, {.rank = 2, .positions = 1600});
+  const TraceLayer layer = wide.load_layer(1);
+  /// What two columns keep of the squares of the keys that lie far apart.
+  const auto kept = [&](const Adapter& adapter) {
+    const auto matrix = [&](std::int64_t row, std::int64_t column) {
+      return static_cast<double>(adapter.values[static_cast<std::size_t>(row * 2 + column)]);
+    };
+    const auto key = [&](std::int64_t row, std::int64_t i) {
+      return element(layer.keys, i / 8, row, i % 8);
+    };
+    return gram(160, 16, key, matrix, 0, 0) + gram(160, 16, key, matrix, 1, 1);
+  };
+  const double best = kept(make_adapters(wide, 1, {.rank = 2}).at("joint_lowrank"));
+  EXPECT_GT(kept(spread.at("joint_lowrank")), 0.999 * best);
+  EXPECT_LT(kept(plain.at("joint_lowrank")), 0.9 * best);
+  for (const auto& [name, adapter] : spread) {
+    SCOPED_TRACE(name);
+    EXPECT_NE(adapter.values, plain.at(name).values);
+    EXPECT_EQ(adapter.positions, 1600);
+    EXPECT_EQ(plain.at(name).positions, 0);
+  }
+  // A text that is as long as the recording stays as it is.
+  EXPECT_EQ(make_adapters(dense, 1, {.rank = 2, .positions = 160}).at("joint_lowrank").values,
+            plain.at("joint_lowrank").values);
+
+  adapt_trace(dense, TraceReader(to_), {.rank = 4, .positions = 1600}, out_);
+  EXPECT_EQ(TraceReader(out_).load_adapter(1, "joint_lowrank")->positions, 1600);
+  TraceInfo scaled = from.info();
+  scaled.rope_scaling = "llama3";
+  write(folder_.file("scaled.kvtrace.h5"), scaled, 1);
+  EXPECT_THAT(user_error_of([&] {
+                (void)make_adapters(TraceReader(folder_.file("scaled.kvtrace.h5")), 1,
+                                    {.positions = 1600});
+              }),
+              AllOf(HasSubstr("scaled.kvtrace.h5"), HasSubstr("rope_scaling")));
+}
+
 TEST_F(AdaptTest, TheCopyIsTheTraceWithItsMatrices) {
   const TraceReader from(from_);
   const TraceReader to(to_);
@@ -199,6 +271,40 @@ TEST(Directions, OfRankOneIsTheVectorItself) {
   double squares = 0;
   for (const float x : leading) squares += static_cast<double>(x) * static_cast<double>(x);
   EXPECT_NEAR(squares, 4, 1e-5);
+}
+
+/// More vectors than are added together, and a dimension that is no whole number of runs.
+TEST(Directions, AreEigenvectorsOfTheSumOfProducts) {
+  constexpr std::size_t kDim = 19;
+  for (const int vectors : {1, 15, 16, 17, 50}) {
+    Random random(static_cast<std::uint64_t>(vectors));
+    Directions directions(kDim);
+    std::vector<double> sums(kDim * kDim);
+    for (int v = 0; v < vectors; ++v) {
+      std::vector<float> vector(kDim);
+      for (float& x : vector) x = static_cast<float>(random.uniform() - 0.3);
+      directions.add(vector);
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        sums[i] += static_cast<double>(vector[i / kDim]) * static_cast<double>(vector[i % kDim]);
+      }
+    }
+    const std::vector<float> leading = directions.leading(kDim);
+    double before = 1e9;
+    for (std::size_t d = 0; d < kDim; ++d) {
+      const float* const row = leading.data() + d * kDim;
+      std::vector<double> product(kDim);
+      double value = 0;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        product[i / kDim] += sums[i] * static_cast<double>(row[i % kDim]);
+      }
+      for (std::size_t i = 0; i < kDim; ++i) value += product[i] * static_cast<double>(row[i]);
+      for (std::size_t i = 0; i < kDim; ++i) {
+        EXPECT_NEAR(product[i], value * static_cast<double>(row[i]), 1e-5 * vectors);
+      }
+      EXPECT_LE(value, before + 1e-5);
+      before = value;
+    }
+  }
 }
 
 TEST(Directions, OfTooFewVectorsCompleteTheBasis) {

@@ -78,10 +78,19 @@ TEST_F(DecideTest, FullAttentionIsPerfectAndSelectionIsNot) {
 }
 
 TEST_F(DecideTest, AnyNumberOfThreadsGivesTheSameBytes) {
-  const std::vector systems{full_, pages_, clusters_};
-  const std::vector<AccessLog> one = decide(trace(), systems, {.threads = 1});
-  const std::vector<AccessLog> two = decide(trace(), systems, {.threads = 2});
-  for (std::size_t i = 0; i < systems.size(); ++i) EXPECT_EQ(bytes(one[i]), bytes(two[i]));
+  // Few systems are spread over threads by layers, and many within a layer.
+  const std::vector few{full_, pages_, clusters_};
+  std::vector<NamedDecideSpec> many;
+  for (int i = 0; i < 3; ++i) many.insert(many.end(), few.begin(), few.end());
+  for (const std::vector<NamedDecideSpec>& systems : {few, many}) {
+    const std::vector<AccessLog> one = decide(trace(), systems, {.threads = 1});
+    for (const int threads : {2, 3, 5}) {
+      const std::vector<AccessLog> several = decide(trace(), systems, {.threads = threads});
+      for (std::size_t i = 0; i < systems.size(); ++i) {
+        EXPECT_EQ(bytes(several[i]), bytes(one[i])) << threads << " threads, system " << i;
+      }
+    }
+  }
 }
 
 TEST_F(DecideTest, SystemsDoNotTouchEachOther) {

@@ -73,6 +73,38 @@ TEST(LayerPolicy, FullAttentionIsExact) {
   });
 }
 
+/// Full attention that is known already is not computed again, and no bit tells.
+TEST(LayerPolicy, KnownFullAttentionGivesTheSameBits) {
+  for (const std::int64_t window : {0, 20}) {
+    RandomLayer layer(50, 12);
+    layer.shape.sliding_window = window;
+    for (const char* json : kAll) {
+      LayerPolicy alone(decide_spec(json), layer.shape, {.seed = 1});
+      LayerPolicy told(decide_spec(json), layer.shape, {.seed = 1});
+      const QueryWindow prompt{layer.query_tensor().first_tokens(50), 0};
+      alone.add_prompt(layer.entries(50), prompt);
+      told.add_prompt(layer.entries(50), prompt);
+      ExactStep exact;
+      for (std::int64_t n = 50; n < layer.shape.max_tokens; ++n) {
+        const std::vector<float> query = layer.query(n);
+        exact.compute(layer.shape, layer.entries(n + 1), query);
+        const auto expected = alone.attend(layer.entries(n + 1), query, query);
+        const auto found = told.attend(layer.entries(n + 1), query, query, &exact);
+        for (std::size_t head = 0; head < found.size(); ++head) {
+          ASSERT_TRUE(std::ranges::equal(found[head].tokens, expected[head].tokens)) << json;
+          ASSERT_TRUE(std::ranges::equal(found[head].weights, expected[head].weights)) << json;
+          ASSERT_TRUE(std::ranges::equal(found[head].output, expected[head].output)) << json;
+          const auto known = exact.output(static_cast<std::int64_t>(head));
+          const bool all = std::ssize(found[head].tokens) == exact.token_count();
+          EXPECT_EQ(found[head].output.data() == known.data(), all && json != kChunks) << json;
+        }
+        alone.add_token(layer.entries(n + 1));
+        told.add_token(layer.entries(n + 1));
+      }
+    }
+  }
+}
+
 TEST(LayerPolicy, ABudgetOfEverythingIsExactWhateverTheIndex) {
   const RandomLayer layer(50, 30);
   for (const char* json : {kPages, kJointPages, kClusters, kTokens}) {

@@ -4,13 +4,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "policies/decide/layer_means.hpp"
 #include "tests/support/random_layer.hpp"
 
 namespace kvreplay {
 namespace {
+
+struct Given {
+  std::vector<Token> tokens;
+  std::vector<float> weights;
+  std::vector<float> output;
+  operator HeadAttention() const { return {tokens, weights, output}; }
+};
 
 /// One query head; keys (0), (ln 2), (ln 4), (ln 8) and a query of 1 without scaling: probabilities
 /// 1/15, 2/15, 4/15, 8/15. Values 0, 1, 0, 1: the exact output is 10/15.
@@ -27,7 +36,7 @@ TEST(Quality, MatchesAHandComputedStep) {
   EXPECT_NEAR(exact.output(0)[0], 10.0 / 15, 1e-3);
 
   // Attended to tokens 1 and 3. The true best two are 2 and 3; the output is 1.
-  const HeadQuality quality = measure(exact, 0, {{1, 3}, {0.2F, 0.8F}, {1}});
+  const HeadQuality quality = measure(exact, 0, Given{{1, 3}, {0.2F, 0.8F}, {1}});
   EXPECT_FLOAT_EQ(quality.recall, 0.5F);
   EXPECT_NEAR(quality.attention_mass, 10.0 / 15, 1e-3);
   EXPECT_NEAR(quality.best_attention_mass, 12.0 / 15, 1e-3);
@@ -38,7 +47,7 @@ TEST(Quality, MatchesAHandComputedStep) {
   exact.compute(shape, entries, query);
   EXPECT_EQ(exact.first_token(), 2);
   EXPECT_NEAR(exact.probabilities(0)[1], 8.0 / 12, 1e-3);
-  EXPECT_NEAR(measure(exact, 0, {{3}, {1}, {1}}).attention_mass, 8.0 / 12, 1e-3);
+  EXPECT_NEAR(measure(exact, 0, Given{{3}, {1}, {1}}).attention_mass, 8.0 / 12, 1e-3);
 }
 
 TEST(Quality, TiesGoToTheLowerToken) {
@@ -47,8 +56,35 @@ TEST(Quality, TiesGoToTheLowerToken) {
   const LayerShape shape{.query_heads = 1, .kv_heads = 1, .head_dim = 1, .softmax_scale = 1};
   ExactStep exact;
   exact.compute(shape, entries, std::vector<float>{1});
-  EXPECT_FLOAT_EQ(measure(exact, 0, {{0, 1}, {}, {1}}).recall, 1);
-  EXPECT_FLOAT_EQ(measure(exact, 0, {{0, 3}, {}, {1}}).recall, 0.5);
+  EXPECT_FLOAT_EQ(measure(exact, 0, Given{{0, 1}, {}, {1}}).recall, 1);
+  EXPECT_FLOAT_EQ(measure(exact, 0, Given{{0, 3}, {}, {1}}).recall, 0.5);
+}
+
+/// The best tokens are kept from system to system, and narrow each other's choice.
+TEST(Quality, WhatWasAskedBeforeChangesNoChoice) {
+  RandomLayer layer(200, 8);  // 6 query heads on 2 KV heads
+  layer.shape.sliding_window = 190;
+  ExactStep kept;
+  for (const std::vector<std::int64_t>& asked : std::vector<std::vector<std::int64_t>>{
+           {7, 30, 30, 189, 1}, {5, 180, 60, 5}, {4, 3, 2}, {190}, {100, 20}, {6}}) {
+    const std::int64_t n = 200 + asked.front() % 8;
+    kept.compute(layer.shape, layer.entries(n + 1), layer.query(n));
+    for (std::int64_t head = 0; head < layer.shape.query_heads; ++head) {
+      for (const std::int64_t count : asked) {
+        ExactStep fresh;
+        fresh.compute(layer.shape, layer.entries(n + 1), layer.query(n));
+        const std::span<const float> logits = fresh.logits(head);
+        std::vector<Token> order(logits.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(order, std::greater<>(),
+                                 [&](Token t) { return logits[static_cast<std::size_t>(t)]; });
+        order.resize(static_cast<std::size_t>(count));
+        std::ranges::sort(order);
+        EXPECT_EQ(kept.best(head, count).tokens, order) << head << " " << count;
+        EXPECT_EQ(kept.best(head, count).mass, fresh.best(head, count).mass);
+      }
+    }
+  }
 }
 
 TEST(Quality, MatchesASlowReferenceWithGroupedQueries) {
@@ -76,7 +112,7 @@ TEST(Quality, MatchesASlowReferenceWithGroupedQueries) {
       found += std::count(attended.begin(), attended.end(), order[i].second);
     }
     const std::vector<float> output(static_cast<std::size_t>(layer.shape.head_dim), 0.0F);
-    const HeadQuality quality = measure(exact, head, {attended, {}, output});
+    const HeadQuality quality = measure(exact, head, HeadAttention{attended, {}, output});
     EXPECT_NEAR(quality.recall, static_cast<double>(found) / 7, 1e-6);
     EXPECT_NEAR(quality.attention_mass, mass / total, 1e-5);
     EXPECT_NEAR(quality.best_attention_mass, best / total, 1e-5);
@@ -95,15 +131,17 @@ TEST(ResidualError, IsTheProjectedErrorOfAllHeadsAgainstTheStream) {
     weights.sketch[i] = static_cast<float>(static_cast<int>(i * 37 % 23) - 11) / 16;
   }
   std::vector<HeadAttention> attention;
+  std::vector<std::vector<float>> outputs;
   std::vector<double> error;
   for (std::int64_t head = 0; head < heads; ++head) {
     const std::span<const float> output = exact.output(head);
-    attention.push_back({{}, {}, {output.begin(), output.end()}});
+    outputs.emplace_back(output.begin(), output.end());
+    attention.push_back({{}, {}, outputs.back()});
   }
   ResidualError residual(weights);
   EXPECT_EQ(residual.measure(exact, attention, 1), 0);
-  for (HeadAttention& head : attention) {
-    for (float& value : head.output) {
+  for (std::vector<float>& output : outputs) {
+    for (float& value : output) {
       const float before = value;
       value += static_cast<float>(std::ssize(error) % 7) / 8;
       error.push_back(static_cast<double>(value) - static_cast<double>(before));

@@ -154,7 +154,7 @@ TEST(SlidingWindow, FullAttentionIsTheSoftmaxOverTheWindow) {
         total += weight.back();
       }
       const HeadAttention& got = attention[static_cast<std::size_t>(head)];
-      ASSERT_EQ(got.tokens, seen);
+      ASSERT_EQ(std::vector<Token>(got.tokens.begin(), got.tokens.end()), seen);
       for (std::size_t i = 0; i < seen.size(); ++i) {
         EXPECT_NEAR(static_cast<double>(got.weights[i]), weight[i] / total, 1e-4);
       }

@@ -204,5 +204,47 @@ TEST(Attend, LogitsAreTheScoresOfTheChosenRows) {
   EXPECT_EQ(weights, expected);
 }
 
+TEST(Attend, QueriesTogetherHaveTheBitsOfEachAlone) {
+  const std::int64_t dim = 80;
+  const std::int64_t rows = 333;
+  const std::vector<Half> keys = random_halves(rows * dim, 24);
+  const std::vector<Half> values = random_halves(rows * dim, 25);
+  std::vector<std::int32_t> consecutive(300);
+  std::iota(consecutive.begin(), consecutive.end(), 21);
+  std::vector<std::int32_t> with_a_gap = consecutive;
+  for (std::size_t i = 150; i < with_a_gap.size(); ++i) with_a_gap[i] += 3;
+  for (const std::vector<std::int32_t>& tokens : {consecutive, with_a_gap}) {
+    const std::int64_t count = std::ssize(tokens);
+    for (const std::int64_t queries : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13}) {
+      const std::vector<float> query = random_floats(queries * dim, 26);
+      std::vector<Half> gathered;  // a list that is not consecutive gives the same as its rows do
+      for (const std::int32_t token : tokens) {
+        gathered.insert(gathered.end(), keys.begin() + token * dim,
+                        keys.begin() + (token + 1) * dim);
+      }
+      std::vector<float> expected(at(queries * count));
+      for (std::int64_t q = 0; q < queries; ++q) {
+        score(query.data() + q * dim, 1, gathered.data(), count, dim, expected.data() + q * count,
+              count);
+        (void)softmax(expected.data() + q * count, count, 0.125f);
+      }
+      std::vector<float> expected_outputs(at(queries * dim));
+      for (std::int64_t q = 0; q < queries; ++q) {
+        weighted_sum(expected.data() + q * count, 1, values.data(), tokens, dim,
+                     expected_outputs.data() + q * dim);
+      }
+      for (const Isa isa : available_isas()) {
+        const WithIsa with(isa);
+        std::vector<float> weights(at(queries * count));
+        std::vector<float> outputs(at(queries * dim));
+        attend(query.data(), queries, keys.data(), values.data(), tokens, dim, 0.125f,
+               weights.data(), outputs.data());
+        ASSERT_EQ(bits_of(weights), bits_of(expected)) << isa_name(isa) << " " << queries;
+        ASSERT_EQ(bits_of(outputs), bits_of(expected_outputs)) << isa_name(isa) << " " << queries;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvreplay::kernels

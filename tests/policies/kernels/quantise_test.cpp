@@ -106,6 +106,15 @@ TEST(Fp8, RoundTripErrorIsAtMostASixteenthOfTheElement) {
   }
 }
 
+TEST(Fp8, WithoutAScaleEveryHalfIsAsDefined) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const Half half{static_cast<std::uint16_t>(bits)};
+    Half decoded;
+    fp8_round_trip(&half, 1, 1.0f, &decoded);
+    ASSERT_EQ(decoded, kvreplay::to_half(fp8_to_float(to_fp8(kvreplay::to_float(half))))) << bits;
+  }
+}
+
 TEST(Fp8, TheLargestElementComesBack) {
   Random random(2);
   std::vector<Half> row = random_row(random, 64, 3.0);

@@ -93,7 +93,7 @@ std::vector<Workload> shapes() {
   std::vector<Workload> shapes;
   for (const std::int64_t dim : kAwkwardSizes) {
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 66}) {
-      for (const std::int64_t queries : {1, 2, 3, 4, 5, 7, 8, 9, 16}) {
+      for (const std::int64_t queries : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 16}) {
         shapes.push_back({queries, rows, dim});
       }
     }

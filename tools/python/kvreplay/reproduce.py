@@ -32,7 +32,7 @@ def write_csv(file, rows):
 def markdown(papers, rows, traces):
     lines = ["# Claims of five papers, as produced", "",
              "`kvreplay reproduce` writes this page; [papers.md](../papers.md) says how to read it. Traces: "
-             + ", ".join(pathlib.Path(trace).name for trace in traces) + ".", ""]
+             + ", ".join(dict.fromkeys(pathlib.Path(trace).name for trace in traces)) + ".", ""]
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     lines += ["| " + " | ".join(VERDICTS) + " |", "|" + "---|" * len(VERDICTS),
               "| " + " | ".join(str(counts[verdict]) for verdict in VERDICTS) + " |", ""]

@@ -15,18 +15,24 @@ std::vector<double> attention_variance(const TraceReader& trace) {
   const TraceInfo& info = trace.info();
   const TraceLayer layer = trace.load_layer(std::ssize(info.recorded_layers) - 1);
   std::vector<double> result(static_cast<std::size_t>(info.tokens));
-  std::vector<float> query(static_cast<std::size_t>(info.head_dim));
-  std::vector<float> weights(static_cast<std::size_t>(info.tokens));
+  const std::int64_t together = info.queries_per_kv_head();
+  std::vector<float> queries(static_cast<std::size_t>(together * info.head_dim));
+  std::vector<float> weights(static_cast<std::size_t>(together * info.tokens));
   double prompt_sum = 0;
   for (std::int64_t t = layer.query_start; t < info.tokens; ++t) {
     double sum = 0;
-    for (std::int64_t head = 0; head < info.query_heads; ++head) {
-      kernels::to_float(layer.queries.row(head, t - layer.query_start), query.data(),
-                        info.head_dim);
-      kernels::score(query.data(), 1, layer.keys.head(head / info.queries_per_kv_head()), t + 1,
-                     info.head_dim, weights.data(), t + 1);
-      kernels::softmax(weights.data(), t + 1, static_cast<float>(info.softmax_scale));
-      sum += row_variance(std::span<const float>(weights).first(static_cast<std::size_t>(t + 1)));
+    for (std::int64_t kv = 0; kv < info.kv_heads; ++kv) {
+      for (std::int64_t q = 0; q < together; ++q) {
+        kernels::to_float(layer.queries.row(kv * together + q, t - layer.query_start),
+                          queries.data() + q * info.head_dim, info.head_dim);
+      }
+      kernels::score(queries.data(), together, layer.keys.head(kv), t + 1, info.head_dim,
+                     weights.data(), t + 1);
+      for (std::int64_t q = 0; q < together; ++q) {
+        float* const row = weights.data() + q * (t + 1);
+        kernels::softmax(row, t + 1, static_cast<float>(info.softmax_scale));
+        sum += row_variance({row, static_cast<std::size_t>(t + 1)});
+      }
     }
     result[static_cast<std::size_t>(t)] = sum / static_cast<double>(info.query_heads);
     if (t < info.prompt_tokens) prompt_sum += result[static_cast<std::size_t>(t)];

@@ -11,6 +11,25 @@ namespace {
 
 constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
+/// joined[i] = max(joined[i], values[i]), or their sum.
+void join(float* joined, const float* values, std::int64_t n, bool takes_max) {
+  constexpr int kRun = 16;  // a constant count, which the compiler turns into vectors
+  const auto each = [&](const auto& of_two) {
+    std::int64_t i = 0;
+    for (; i + kRun <= n; i += kRun) {
+      float run[kRun];
+      for (int k = 0; k < kRun; ++k) run[k] = of_two(joined[i + k], values[i + k]);
+      std::copy_n(run, kRun, joined + i);
+    }
+    for (; i < n; ++i) joined[i] = of_two(joined[i], values[i]);
+  };
+  if (takes_max) {
+    each([](float a, float b) { return std::max(a, b); });
+  } else {
+    each([](float a, float b) { return a + b; });
+  }
+}
+
 }  // namespace
 
 Parameter head_rule_parameter(std::string default_rule) {
@@ -45,66 +64,93 @@ std::span<float> Aggregate::row(std::int64_t head) {
 
 Scores Aggregate::of_groups(const Groups& groups) {
   assert(columns_ == groups.count());
-  candidate_.resize(static_cast<std::size_t>(columns_));
-  for (GroupId group = 0; group < groups.count(); ++group) {
-    candidate_[static_cast<std::size_t>(group)] = groups.live(group);
-  }
+  find_outsiders([&](std::int64_t group) { return groups.live(static_cast<GroupId>(group)); });
   const std::int64_t rows = combine_heads();
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::span<float> values = row(r);
-    for (std::size_t g = 0; g < values.size(); ++g) {
-      if (!candidate_[g]) values[g] = kNoScore;
-    }
-  }
+  for (std::int64_t r = 0; r < rows; ++r) fill_outsiders(row(r), kNoScore);
   return {rows, columns_, {scores_.data(), static_cast<std::size_t>(rows * columns_)}};
 }
 
 Scores Aggregate::of_tokens(const Groups& groups) {
-  candidate_.resize(static_cast<std::size_t>(columns_));
-  for (std::int64_t t = 0; t < columns_; ++t) {
-    candidate_[static_cast<std::size_t>(t)] =
-        groups.where(static_cast<Token>(t)) == Groups::Where::kGrouped;
+  if (takes_softmax()) {
+    find_outsiders([&](std::int64_t token) {
+      return groups.where(static_cast<Token>(token)) == Groups::Where::kGrouped;
+    });
   }
   const std::int64_t rows = combine_heads();
   const std::int64_t count = groups.count();
+  // The members of all groups side by side, read once for all rows.
+  members_.resize(static_cast<std::size_t>(groups.grouped_tokens()));
+  ends_.resize(static_cast<std::size_t>(count));
+  Token* next = members_.data();
+  bool single = true;  // every group has one member or none
+  for (GroupId group = 0; group < count; ++group) {
+    const std::vector<Token>& members = groups.members(group);
+    for (const Token token : members) *next++ = token;
+    ends_[static_cast<std::size_t>(group)] = next - members_.data();
+    single = single && members.size() <= 1;
+  }
   group_scores_.resize(static_cast<std::size_t>(rows * count));
-  auto score = group_scores_.begin();
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::span<const float> values = row(r);
-    for (GroupId group = 0; group < count; ++group) {
-      float best = kNoScore;
-      for (const Token token : groups.members(group)) {
-        best = std::max(best, values[static_cast<std::size_t>(token)]);
+    const auto value = [&](std::int64_t member) {
+      return values[static_cast<std::size_t>(members_[static_cast<std::size_t>(member)])];
+    };
+    float* const scores = group_scores_.data() + r * count;
+    std::int64_t member = 0;
+    for (std::int64_t group = 0; group < count; ++group) {
+      const std::int64_t end = ends_[static_cast<std::size_t>(group)];
+      if (single) {
+        scores[group] = member < end ? value(member) : kNoScore;
+        member = end;
+        continue;
       }
-      *score++ = best;
+      float best = kNoScore;
+      for (; member < end; ++member) best = std::max(best, value(member));
+      scores[group] = best;
     }
   }
   return {rows, count, group_scores_};
 }
 
+bool Aggregate::takes_softmax() const {
+  return rule_ == HeadRule::kSumSoftmax || rule_ == HeadRule::kMaxSoftmax;
+}
+
+template <typename IsCandidate>
+void Aggregate::find_outsiders(IsCandidate&& is_candidate) {
+  outsiders_.clear();
+  for (std::int64_t column = 0; column < columns_; ++column) {
+    if (is_candidate(column)) continue;
+    if (outsiders_.empty() || outsiders_.back().second != column) {
+      outsiders_.emplace_back(column, column);
+    }
+    ++outsiders_.back().second;
+  }
+}
+
+void Aggregate::fill_outsiders(std::span<float> values, float value) const {
+  for (const auto& [begin, end] : outsiders_) {
+    std::fill(values.begin() + begin, values.begin() + end, value);
+  }
+}
+
 std::int64_t Aggregate::combine_heads() {
   if (rule_ == HeadRule::kPerQueryHead) return query_heads_;
   if (columns_ == 0) return 1;
-  const bool softmax = rule_ == HeadRule::kSumSoftmax || rule_ == HeadRule::kMaxSoftmax;
-  if (softmax) {
+  if (takes_softmax()) {
     // Must be finite: minus infinity minus minus infinity would be NaN where nothing is a
     // candidate.
     constexpr float kOutside = -1e30F;
     for (std::int64_t head = 0; head < query_heads_; ++head) {
       const std::span<float> values = row(head);
-      for (std::size_t c = 0; c < values.size(); ++c) {
-        if (!candidate_[c]) values[c] = kOutside;
-      }
+      fill_outsiders(values, kOutside);
       kernels::softmax(values.data(), columns_, softmax_scale_);
     }
   }
   const bool takes_max = rule_ == HeadRule::kMax || rule_ == HeadRule::kMaxSoftmax;
   const std::span<float> joined = row(0);
   for (std::int64_t head = 1; head < query_heads_; ++head) {
-    const std::span<const float> values = row(head);
-    for (std::size_t c = 0; c < joined.size(); ++c) {
-      joined[c] = takes_max ? std::max(joined[c], values[c]) : joined[c] + values[c];
-    }
+    join(joined.data(), row(head).data(), columns_, takes_max);
   }
   if (rule_ == HeadRule::kMean) {
     const float share = 1.0F / static_cast<float>(query_heads_);

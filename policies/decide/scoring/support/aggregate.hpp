@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/decide/scoring/scoring.hpp"
@@ -42,6 +43,11 @@ class Aggregate {
   /// Applies the head rule to columns that are candidates. Returns the number of rows, which are
   /// then the first rows of scores_.
   std::int64_t combine_heads();
+  [[nodiscard]] bool takes_softmax() const;
+  /// Lists the columns that are no candidates, as runs.
+  template <typename IsCandidate>
+  void find_outsiders(IsCandidate&& is_candidate);
+  void fill_outsiders(std::span<float> values, float value) const;
   [[nodiscard]] std::span<float> row(std::int64_t head);
 
   HeadRule rule_;
@@ -49,7 +55,9 @@ class Aggregate {
   float softmax_scale_;
   std::int64_t columns_ = 0;
   std::vector<float> scores_;
-  std::vector<std::uint8_t> candidate_;  // by column
+  std::vector<std::pair<std::int64_t, std::int64_t>> outsiders_;  // [begin, end) of columns
+  std::vector<Token> members_;                                    // of all groups
+  std::vector<std::int64_t> ends_;                                // of each group's, in members_
   std::vector<float> group_scores_;
 };
 

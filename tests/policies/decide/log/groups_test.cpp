@@ -51,6 +51,27 @@ TEST(Groups, ATokenInMemoryMayBeBufferedAgain) {
   EXPECT_THAT(groups.buffered(), ElementsAre(5, 6));
 }
 
+TEST(Groups, TokensThatLeaveMemoryAndComeBackAreThereOnce) {
+  Groups groups;
+  const std::vector<Token> tokens{2, 4, 6, 8};
+  groups.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, tokens});
+  EXPECT_THAT(groups.buffered(), ElementsAre(2, 4, 6, 8));
+  // Between two looks: into a group, back, some into the next one, and newer and older ones come.
+  groups.on_event({EventKind::kCreated, 0, kNoGroup, tokens});
+  groups.on_event({EventKind::kDissolved, 0});
+  const std::vector<Token> two{8, 4};
+  groups.on_event({EventKind::kCreated, 1, kNoGroup, two});
+  groups.on_event({EventKind::kDissolved, 1});
+  const std::vector<Token> one{6};
+  groups.on_event({EventKind::kCreated, 2, kNoGroup, one});
+  const std::vector<Token> others{9, 1, 5};
+  groups.on_event({EventKind::kBuffered, kNoGroup, kNoGroup, others});
+  EXPECT_THAT(groups.buffered(), ElementsAre(1, 2, 4, 5, 8, 9));
+  const std::vector<Token> gone{5};
+  groups.on_event({EventKind::kEvicted, kNoGroup, kNoGroup, gone});
+  EXPECT_THAT(groups.buffered(), ElementsAre(1, 2, 4, 8, 9));
+}
+
 TEST(Groups, ErasesEvictedTokensFromAList) {
   Groups groups;
   std::vector<Token> tokens{0, 1, 2};
