@@ -51,7 +51,7 @@ class Notebooks(ProgramTest):
     def test_first_comparison(self):
         book = self.run_notebook("1-first-comparison.ipynb")
         self.check_figures(book, 3)
-        self.assertRegex(self.said(book), r"\d+ of 3273 tokens have 0\.\d+ of the weight")
+        self.assertRegex(self.said(book), r"\d+ of 4069 tokens have 0\.\d+ of the weight")
 
     def test_sweep_and_pareto(self):
         book = self.run_notebook("2-sweep-and-pareto.ipynb")
