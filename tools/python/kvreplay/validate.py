@@ -233,30 +233,30 @@ def verdicts(rows):
 
 
 def plot(rows, stem):
-    from kvreplay import plot_style  # its backend takes half a second
+    from kvreplay import plot_chart, plot_style  # its backend takes half a second
     from kvreplay.plot_style import plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(3 * plot_style.PANEL_INCHES, 2.6))
+    plot_style.set_style()
+    figure, axes = plt.subplots(1, 3, figsize=(3 * plot_style.PANEL_INCHES, 3.2))
     styles = plot_style.series_styles(list(dict.fromkeys(row["system"] for row in rows)))
-    for axis, column in zip(axes, COLUMNS[:3]):
+    handles = {}
+    for axis, (column, name) in zip(axes, zip(COLUMNS[:3], ("Latency", "Computation", "I/O"))):
         values = [value for row in rows for value in (row["measured"][column], row["modelled"][column])
                   if value > 0]
         if not values:
             continue
-        ends = (min(values) / 1.5, max(values) * 1.5)
+        ends = (min(values) / 1.25, max(values) * 1.25)
         axis.plot(ends, ends, color="#999999", linewidth=0.8)
         for row in rows:
             if row["measured"][column] > 0 and row["modelled"][column] > 0:
-                axis.plot(row["measured"][column], row["modelled"][column], linestyle="none",
-                          label=row["system"], **styles[row["system"]])
-        axis.set(xscale="log", yscale="log", xlim=ends, ylim=ends, xlabel="measured, ms",
-                 ylabel="modelled, ms", title=column.removesuffix("_ms"))
-    handles, labels = axes[0].get_legend_handles_labels()
-    once = dict(zip(labels, handles))
-    figure.legend(once.values(), once.keys(), loc="upper center", ncols=4,
-                  bbox_to_anchor=(0.5, 0))
-    for ending in ("pdf", "png"):
-        figure.savefig(f"{stem}.{ending}")
+                handles[row["system"]], = axis.plot(
+                    row["measured"][column], row["modelled"][column], linestyle="none",
+                    label=plot_style.shown_name(row["system"]), **styles[row["system"]])
+        for which in "xy":
+            plot_chart.set_scale(axis, which, True, [*values, *ends], column)
+        axis.set(xlim=ends, ylim=ends, xlabel="Measured (ms)", ylabel="Modelled (ms)", title=name)
+    plot_style.legend_below(figure, handles.values())
+    plot_style.save(figure, stem)
 
 
 def parse_arguments():
