@@ -140,11 +140,13 @@ class Parts:
 def bytes_of_wheels(folder):
     """Size of a package, including one that is still arriving."""
     total = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            total += path.stat().st_size
-        except OSError:  # pip has removed it
-            pass
+    for place, _, names in os.walk(folder):  # which passes over folders that pip has removed
+        for name in names:
+            if name.endswith(".whl"):
+                try:
+                    total += os.path.getsize(os.path.join(place, name))
+                except OSError:
+                    pass
     return total
 
 
