@@ -172,7 +172,6 @@ class Live(ProgramTest):
         manifest = json.loads((self.folder / "measured/manifest.json").read_text())
         self.assertIn("matrix_vector", json.dumps(manifest["config"]["platform"]))
 
-
     def test_validates(self):
         (self.folder / "tiny.json").write_text(json.dumps({
             "title": "tiny", "source": "test", "layers": 4, "hidden_size": 96, "query_heads": 3,
@@ -193,6 +192,12 @@ class Live(ProgramTest):
         for number in (1, 2):
             self.assertTrue((self.folder / f"validation/round-{number}/platform.json").exists())
         self.assertTrue((self.folder / "validation/validation.png").exists())
+
+    def test_validation_refuses_an_unknown_shape_before_it_measures(self):
+        self.refuses(["validate", "--model", self.model, "--model-config", "tinny", "--text", "ids.txt",
+                      "--target", "target", "--create", "16MiB", "--out", "none"],
+                     ["--model-config", "tinny", "list models"])
+        self.assertFalse((self.folder / "none").exists())
 
 
 if __name__ == "__main__":

@@ -56,7 +56,12 @@ def in_memory(system):
 
 def shape_of(options):
     name = options.model_config or options.model
-    return str(pathlib.Path(name).resolve()) if name.endswith(".json") else name
+    if name.endswith(".json"):
+        return str(pathlib.Path(name).resolve())
+    if not (TOP / "configs" / "models" / f"{name}.json").exists():
+        raise UserError(f"--model-config: no model {name}; allowed: a name of `kvreplay list models`, "
+                        "or a file of that kind")
+    return name
 
 
 def weight_bits(platform):
@@ -297,6 +302,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
+    shape_of(options)  # before anything is measured
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     try:
