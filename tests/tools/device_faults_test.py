@@ -5,14 +5,12 @@ becomes shorter, a device that does not answer (in a probe too, and where an age
 import json
 import os
 import shutil
-import subprocess
-import threading
 import time
 import unittest
 
 import agents
 from faulty_device import MIB, PATIENCE, FaultyDeviceTest
-from program import PROGRAM
+
 ENGINES = ("io_uring", "aio", "threads", "sync")
 
 
@@ -51,13 +49,7 @@ class DeviceFaultsTest(FaultyDeviceTest):
 
     def ends_with_2(self, words, once_said="", then=None):
         """Its standard error. `then` is called once it has printed `once_said`."""
-        process = subprocess.Popen([PROGRAM, *words], cwd=self.folder, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        hang = threading.Timer(PATIENCE, process.kill)
-        hang.start()
-        self.addCleanup(hang.cancel)
+        process = self.start(words)
         said = []
         with process.stderr:
             for line in process.stderr:
@@ -66,7 +58,6 @@ class DeviceFaultsTest(FaultyDeviceTest):
                     then()
                     then = None
         process.wait(timeout=PATIENCE)
-        hang.cancel()
         errors = "".join(said)
         if "engine " in errors and ("not permitted" in errors or "not implemented" in errors):
             self.skipTest(f"this system refuses it: {errors}")

@@ -4,7 +4,6 @@ import csv
 import json
 import math
 import subprocess
-import sys
 import unittest
 
 import h5py
@@ -26,11 +25,8 @@ class Evaluate(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
-                                  num_hidden_layers=4)
-        cls.model = cls.folder / "tiny.kvmodel"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
-                       check=True, stderr=subprocess.DEVNULL)
+        cls.model = tiny_model.imported(cls.folder / "tiny.kvmodel", head_dim=32, hidden_size=96,
+                                        num_hidden_layers=4)
         for seed, name in enumerate(["ids", "other"]):
             ids = np.random.default_rng(seed).integers(0, 101, PROMPT + STEPS)
             (cls.folder / f"{name}.txt").write_text(" ".join(map(str, ids)))

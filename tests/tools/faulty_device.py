@@ -5,9 +5,10 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 
-from program import ProgramTest
+from program import PROGRAM, ProgramTest
 
 MIB = 1 << 20
 PATIENCE = 120  # seconds; only a hang takes as long
@@ -43,6 +44,17 @@ class FaultyDeviceTest(ProgramTest):
                 self.fail(f"nbdfuse did not start: {server.communicate()[1]}")
             time.sleep(0.01)
         return mount / "device"
+
+    def start(self, words):
+        """`kvreplay WORDS`, whose standard error can be read; it ends with the test, or if it hangs."""
+        process = subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        hang = threading.Timer(PATIENCE, process.kill)
+        hang.start()
+        self.addCleanup(hang.cancel)
+        return process
 
     def full_device(self, size="2m"):
         """Of 8 MiB, of which `size` can be written."""

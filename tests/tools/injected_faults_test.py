@@ -79,9 +79,7 @@ class InjectedFaults(ProgramTest):
                         "-o", cls.library, "-ldl"], check=True)
         cls.cut_trace("tiny.kvtrace.h5", 128, 8)
         (cls.folder / "tiny.json").write_text(json.dumps(EXPERIMENT))
-        source = tiny_model.write(cls.folder / "tiny", num_hidden_layers=2)
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                        cls.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
+        tiny_model.imported(cls.folder / "tiny.kvmodel", num_hidden_layers=2)
         (cls.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(80)))
         cls.succeed("run", "tiny.json", "--out", "done", "--format", "none")
         (cls.folder / "target.bin").write_bytes(os.urandom(8 << 20))

@@ -19,7 +19,7 @@ import unittest
 import h5py
 
 import tiny_model
-from program import PROGRAM, SOURCE, ProgramTest
+from program import PROGRAM, ProgramTest
 
 KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -69,9 +69,7 @@ class KillTrials(ProgramTest):
         (cls.folder / "experiment.json").write_text(json.dumps(EXPERIMENT))
         (cls.folder / "tuned.json").write_text(json.dumps(TUNED))
         (cls.folder / "paper.json").write_text(json.dumps(PAPER))
-        source = tiny_model.write(cls.folder / "tiny", num_hidden_layers=8)
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                        cls.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
+        tiny_model.imported(cls.folder / "tiny.kvmodel", num_hidden_layers=8)
         (cls.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(500)))
 
     def environment(self, store):

@@ -4,9 +4,6 @@ or loses its name. Each ends in one line that names the target, or changes no to
 
 import csv
 import os
-import subprocess
-import sys
-import threading
 import time
 import unittest
 
@@ -14,7 +11,6 @@ import numpy as np
 
 import tiny_model
 from faulty_device import MIB, PATIENCE, FaultyDeviceTest
-from program import PROGRAM, SOURCE
 
 PROMPT, STEPS = 120, 3000
 
@@ -23,11 +19,8 @@ class LiveFaults(FaultyDeviceTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
-                                  num_hidden_layers=4, max_position_embeddings=4096)
-        cls.model = cls.folder / "tiny.kvmodel"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
-                       check=True, stderr=subprocess.DEVNULL)
+        cls.model = tiny_model.imported(cls.folder / "tiny.kvmodel", head_dim=32, hidden_size=96,
+                                        num_hidden_layers=4, max_position_embeddings=4096)
         ids = np.random.default_rng(1).integers(0, 101, PROMPT + STEPS)
         (cls.folder / "ids.txt").write_text(" ".join(map(str, ids)))
 
@@ -38,13 +31,7 @@ class LiveFaults(FaultyDeviceTest):
 
     def run_until(self, words, then):
         """Exit code and standard error; `then` is called when the run is under way."""
-        process = subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        hang = threading.Timer(PATIENCE, process.kill)
-        hang.start()
-        self.addCleanup(hang.cancel)
+        process = self.start(words)
         time.sleep(1)
         then()
         _, errors = process.communicate(timeout=PATIENCE)

@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
 import numpy as np
 
 import tiny_model
-from program import PROGRAM, SOURCE, ProgramTest, tree
+from program import PROGRAM, ProgramTest, tree
 
 PROMPT, STEPS = 120, 16
 WHOLE = ("--set", "warm_up_steps=0", "--set", "timed_steps=0")
@@ -36,11 +35,8 @@ class Live(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source = tiny_model.write(cls.folder / "tiny", head_dim=32, hidden_size=96,
-                                  num_hidden_layers=4, max_position_embeddings=4096)
-        cls.model = cls.folder / "tiny.kvmodel"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, cls.model],
-                       check=True, stderr=subprocess.DEVNULL)
+        cls.model = tiny_model.imported(cls.folder / "tiny.kvmodel", head_dim=32, hidden_size=96,
+                                        num_hidden_layers=4, max_position_embeddings=4096)
         ids = np.random.default_rng(1).integers(0, 101, 3500)
         (cls.folder / "ids.txt").write_text(" ".join(map(str, ids)))
         cls.live = ("live", "--model", cls.model, "--token-ids", "ids.txt", "--prompt", PROMPT)

@@ -191,9 +191,7 @@ class MutatedFiles(ProgramTest):
                                    "out.json"], "out.json", text=True, ours=True, count=5)
 
     def test_model_files(self):
-        source = tiny_model.write(self.folder / "tiny", num_hidden_layers=1)
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                        self.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
+        tiny_model.imported(self.folder / "tiny.kvmodel", num_hidden_layers=1)
         (self.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(40)))
         self.mutate("tiny.kvmodel", ["record", "--model", "tiny.kvmodel", "--token-ids", "ids.txt",
                                      "--prompt", "24", "--steps", "8", "--out", "out.kvtrace.h5"],

@@ -1,7 +1,6 @@
 """Mistakes in the options of tools/scripts/record-corpus."""
 
 import subprocess
-import sys
 import unittest
 
 import tiny_model
@@ -12,10 +11,7 @@ class RecordCorpus(ProgramTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        source = tiny_model.write(cls.folder / "model")
-        cls.model = cls.folder / "tiny.kvmodel"
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                        cls.model], check=True, stderr=subprocess.DEVNULL)
+        cls.model = tiny_model.imported(cls.folder / "tiny.kvmodel")
 
     def corpus(self, *options, code=0):
         result = subprocess.run(

@@ -56,10 +56,7 @@ class Record(ProgramTest):
         for name, options in VARIANTS.items():
             options = dict(options)
             pairs = options.pop("pairs", "half")
-            source = tiny_model.write(cls.folder / name, **options)
-            cls.models[name] = cls.folder / f"{name}.kvmodel"
-            subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                            cls.models[name]], check=True, stderr=subprocess.DEVNULL)
+            cls.models[name] = tiny_model.imported(cls.folder / f"{name}.kvmodel", **options)
             edit_architecture(cls.models[name], rope_pairs=pairs)
         ids = np.random.default_rng(5).integers(0, 101, PROMPT + STEPS)
         cls.ids = cls.folder / "ids.txt"

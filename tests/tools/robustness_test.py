@@ -5,7 +5,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
@@ -140,9 +139,7 @@ class Robustness(ProgramTest):
             self.assertEqual(tree(self.folder), before)
 
     def test_an_interrupt_leaves_no_temporary_file(self):
-        source = tiny_model.write(self.folder / "tiny", max_position_embeddings=8192)
-        subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source,
-                        self.folder / "tiny.kvmodel"], check=True, stderr=subprocess.DEVNULL)
+        tiny_model.imported(self.folder / "tiny.kvmodel", max_position_embeddings=8192)
         (self.folder / "ids.txt").write_text(" ".join(str(i % 101) for i in range(8192)))
         before = tree(self.folder)
         commands = (["record", "--model", "tiny.kvmodel", "--token-ids", "ids.txt", "--prompt",

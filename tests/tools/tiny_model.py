@@ -1,9 +1,13 @@
-"""Small random models in Hugging Face's form; `import_model` turns them into model files."""
+"""Small random models in Hugging Face's form, and as model files."""
 
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
+
+from program import SOURCE
 
 CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 144, "intermediate_size": 96,
           "num_hidden_layers": 3, "num_attention_heads": 9, "num_key_value_heads": 3,
@@ -76,3 +80,12 @@ def write(folder, dtype="F32", tied=True, biases=False, norms=False, seed=1, **c
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text +
                                                b"".join(blobs))
     return folder
+
+
+def imported(file, **config):
+    """Writes a model of this `config` as the model file NAME.kvmodel, and returns its path; its
+    source stays beside it, in NAME."""
+    source = write(file.with_suffix(""), **config)
+    subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, file],
+                   check=True, stderr=subprocess.DEVNULL)
+    return file
