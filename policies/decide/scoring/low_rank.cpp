@@ -93,7 +93,8 @@ class LowRank final : public Scoring {
   ScoreCost cost_;
 };
 
-std::unique_ptr<Scoring> make_low_rank(const Arguments& arguments, const Scoring::Context& context) {
+std::unique_ptr<Scoring> make_low_rank(const Arguments& arguments,
+                                       const Scoring::Context& context) {
   const std::int64_t width = context.shape.kv_heads * context.shape.head_dim;
   if (context.adapters == nullptr) {
     throw UserError(arguments.place("part"), "low_rank has no adapter here",

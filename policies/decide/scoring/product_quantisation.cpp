@@ -137,7 +137,8 @@ class ProductQuantisation final : public Scoring {
   ScoreCost cost_;
 };
 
-std::unique_ptr<Scoring> make_product_quantisation(const Arguments& arguments, const Scoring::Context& context) {
+std::unique_ptr<Scoring> make_product_quantisation(const Arguments& arguments,
+                                                   const Scoring::Context& context) {
   const Quantiser quantiser{.subspaces = arguments.integer("subspaces"),
                             .code_bits = arguments.integer("code_bits"),
                             .max_iterations = arguments.integer("max_iterations")};

@@ -104,8 +104,7 @@ class Grouped final : public Layout {
       groups.push_back(group);
       clear(stream, group);
     }
-    for (const GroupPair& pair :
-         chains_.of(window_[static_cast<std::size_t>(stream)], groups)) {
+    for (const GroupPair& pair : chains_.of(window_[static_cast<std::size_t>(stream)], groups)) {
       write(stream, pair.left, stored, traffic.writes);
       if (pair.right != kNoGroup) write(stream, pair.right, stored, traffic.writes);
     }
