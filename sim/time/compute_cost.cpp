@@ -7,7 +7,7 @@ namespace {
 
 /// Of one sequence, what was measured; null where the roofline has to do.
 const MeasuredKernel* measured(const PlatformSpec& platform, MeasuredKind MeasuredKernels::*kind,
-                               const std::string& part, std::int64_t batch) {
+                               std::string_view part, std::int64_t batch) {
   if (!platform.kernels || batch != 1) return nullptr;
   return ((*platform.kernels).*kind).find(part);
 }
@@ -47,7 +47,7 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
       ModelSpec::experts_read(layer, load.batch) * expert_weights * model.expert_weight_bits / 8.0;
   const std::int64_t projections = layer.query_weights + layer.key_value_weights;
   const MeasuredKernel* matrix = measured_matrix(model, platform, load.batch);
-  const auto kernel = [&](MeasuredKind MeasuredKernels::*kind, const std::string& part) {
+  const auto kernel = [&](MeasuredKind MeasuredKernels::*kind, std::string_view part) {
     return measured(platform, kind, part, load.batch);
   };
   const MeasuredKernel* attention =

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 #include "base/engine/simulation.hpp"
 #include "sim/time/model_spec.hpp"
@@ -28,9 +28,9 @@ struct LayerLoad {
   std::int64_t regrouped_entries = 0;
   bool looks_ahead = false;         ///< queries were computed for the scores alone
   bool heads_attend_alone = false;  ///< as IoPlan::heads_select_alone
-  std::string grouping{};           ///< parts, as IoPlan has them
-  std::string scoring{};
-  std::string precision{};
+  std::string_view grouping{};      ///< parts, as IoPlan has them
+  std::string_view scoring{};
+  std::string_view precision{};
 };
 
 struct LayerCompute {

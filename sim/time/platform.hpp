@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -36,12 +38,12 @@ class MeasuredKernel {
 
 /// One kind of work, whose time depends on the part of a system that does it, or not.
 struct MeasuredKind {
-  MeasuredKernel any;                             ///< of every part that is not named
-  std::map<std::string, MeasuredKernel> parts{};  ///< by name
+  MeasuredKernel any;                                          ///< of every part that is not named
+  std::map<std::string, MeasuredKernel, std::less<>> parts{};  ///< by name
 
   [[nodiscard]] bool measured() const { return any.measured() || !parts.empty(); }
   /// Null where the part is not measured.
-  [[nodiscard]] const MeasuredKernel* find(const std::string& part) const {
+  [[nodiscard]] const MeasuredKernel* find(std::string_view part) const {
     const auto named = parts.find(part);
     if (named != parts.end()) return &named->second;
     return any.measured() ? &any : nullptr;
