@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 
 #include "base/engine/simulation.hpp"
@@ -26,6 +27,15 @@ struct DeviceLimits {
   std::uint32_t max_transfer_bytes = 512 * 1024;
   std::uint32_t queue_depth = 32;
 };
+
+/// Throws std::logic_error for a command that breaks them: hosts build commands within them.
+inline void check_command(const IoCommand& command, const DeviceLimits& limits) {
+  if (command.bytes == 0 || command.bytes > limits.max_transfer_bytes ||
+      command.bytes % limits.logical_block_bytes != 0 ||
+      command.offset % limits.logical_block_bytes != 0) {
+    throw std::logic_error("a command breaks the limits of the device");
+  }
+}
 
 /// What the device has done since it was constructed.
 struct DeviceCounters {

@@ -426,7 +426,7 @@ Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> poi
   }
   if (options.part == FittedPart::kBest) return best(base, points, options);
   Calibration result{.config = base};
-  if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
+  if (options.mixing_decides()) {
     const char* order = *options.mixing > 0.5 ? "random" : "arrival";
     result.from_burst["service_order"] = order;
     result.config = result.config.with("service_order", order);

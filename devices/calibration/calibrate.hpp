@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -33,6 +34,9 @@ struct CalibrateOptions {
   FittedPart part = FittedPart::kFlash;
   int threads = 1;               ///< the result does not depend on it
   Progress* progress = nullptr;  ///< of kProgressUnits
+
+  /// Whether the burst tells the order of service.
+  [[nodiscard]] bool mixing_decides() const { return mixing && std::abs(*mixing - 0.5) > 1.0 / 6; }
 };
 
 struct Calibration {

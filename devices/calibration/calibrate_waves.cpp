@@ -7,7 +7,6 @@
 #include "base/parallel.hpp"
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/least_squares.hpp"
-#include "devices/calibration/measure.hpp"
 
 namespace kvreplay {
 namespace {
@@ -97,7 +96,7 @@ Calibration calibrate_waves(const ConfigNode& base, std::span<const FittedPoint>
   }
   result.fitted.insert(writes.begin(), writes.end());
   for (const auto& [name, value] : result.fitted) object[name] = value;
-  if (options.mixing && std::abs(*options.mixing - 0.5) > 1.0 / 6) {
+  if (options.mixing_decides()) {
     const char* completion = *options.mixing > 0.5 ? "together" : "one_by_one";
     result.from_burst["completion"] = completion;
     object["completion"] = completion;
@@ -109,11 +108,9 @@ Calibration calibrate_waves(const ConfigNode& base, std::span<const FittedPoint>
     FittedPoint& point = result.points[static_cast<std::size_t>(index)];
     const MeasuredPoint& measured = point.measured;
     if (measured.write_share == 1 && writes.empty()) point.use = PointUse::kPredicted;
-    Workload workload{.bytes = measured.bytes, .depth = measured.depth};
-    workload.path_us = measured.path_us;
+    Workload workload = workload_of(measured);
     workload.write_share = measured.write_share;
     workload.requests = std::max<std::uint64_t>(600, 8 * std::uint64_t{measured.depth});
-    if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
     const Measurement found = measure(spec, workload);
     point.iops = found.iops;
     point.mean_us = found.mean_us;

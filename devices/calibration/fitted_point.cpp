@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/parallel.hpp"
-#include "devices/calibration/measure.hpp"
 
 namespace kvreplay {
 namespace {
@@ -23,12 +22,10 @@ class Model {
     const MeasuredPoint& measured = point.measured;
     // All models get the same random offsets, so that only their parameters make them differ.
     constexpr std::uint64_t kLarge = 128 << 10;
-    Workload workload{.bytes = measured.bytes, .depth = measured.depth};
-    workload.path_us = measured.path_us;
+    Workload workload = workload_of(measured);
     workload.requests = std::max<std::uint64_t>(measured.bytes > kLarge ? 250 : 600,
                                                 8 * std::uint64_t{measured.depth});
     if (coarse_) workload.requests /= 3;
-    if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
     if (measured.write_share > 0) {
       run_writes(point, workload);
       return;
@@ -104,6 +101,13 @@ class Model {
 };
 
 }  // namespace
+
+Workload workload_of(const MeasuredPoint& measured) {
+  Workload workload{.bytes = measured.bytes, .depth = measured.depth};
+  workload.path_us = measured.path_us;
+  if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
+  return workload;
+}
 
 void run_model(const ConfigNode& config, bool coarse, std::span<FittedPoint> points, int threads) {
   const Model model(config, coarse);

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/config.hpp"
+#include "devices/calibration/measure.hpp"
 #include "devices/calibration/measured_points.hpp"
 #include "devices/device_config.hpp"
 
@@ -24,6 +25,9 @@ struct FittedPoint {
   [[nodiscard]] double iops_error() const { return iops / measured.iops - 1; }
   [[nodiscard]] double latency_error() const { return mean_us / measured.mean_us - 1; }
 };
+
+/// Of the point's size, depth, range and path; reads, and the usual number of requests.
+[[nodiscard]] Workload workload_of(const MeasuredPoint& measured);
 
 /// Fills in what the flash model of `config` predicts for the points, each in the device state in
 /// which it was measured. `coarse`: simulates fewer requests. The results do not depend on

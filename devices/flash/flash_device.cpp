@@ -15,7 +15,6 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "base/engine/server.hpp"
@@ -207,20 +206,6 @@ class FlashDevice final : public Device, private EventHandler {
   Energy energy_;
 };
 
-void check_multiple(const Arguments& arguments, const char* name, const char* divisor_name) {
-  const std::int64_t divisor = arguments.integer(divisor_name);
-  if (arguments.integer(name) % divisor != 0) {
-    throw bad_value(arguments, name,
-                    std::string("a multiple of ") + divisor_name + " = " + std::to_string(divisor));
-  }
-}
-
-/// The value for writes; where the argument is 0, that of any command.
-double of_write(const Arguments& arguments, const char* name, const char* of_any) {
-  const double value = arguments.real(name);
-  return value > 0 ? value : arguments.real(of_any);
-}
-
 /// Rejects sizes that do not divide, before anything is computed from them.
 const Arguments& checked(const Arguments& arguments) {
   check_multiple(arguments, "page_bytes", "logical_block_bytes");
@@ -272,11 +257,7 @@ FlashDevice::FlashDevice(const Arguments& arguments, const Context& context)
 }
 
 void FlashDevice::submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) {
-  if (command.bytes == 0 || command.bytes > limits_.max_transfer_bytes ||
-      command.bytes % limits_.logical_block_bytes != 0 ||
-      command.offset % limits_.logical_block_bytes != 0) {
-    throw std::logic_error("a command breaks the limits of the device");
-  }
+  check_command(command, limits_);
   host_queue_.push({command, &done, argument});
   admit();
 }

@@ -31,4 +31,20 @@ constexpr double kMiB = 1024 * 1024;
           allowed};
 }
 
+/// UserError where a size is no multiple of another.
+inline void check_multiple(const Arguments& arguments, const char* name, const char* divisor_name) {
+  const std::int64_t divisor = arguments.integer(divisor_name);
+  if (arguments.integer(name) % divisor != 0) {
+    throw bad_value(arguments, name,
+                    std::string("a multiple of ") + divisor_name + " = " + std::to_string(divisor));
+  }
+}
+
+/// The value for writes; where the argument is 0, that of any command.
+[[nodiscard]] inline double of_write(const Arguments& arguments, const char* name,
+                                     const char* of_any) {
+  const double value = arguments.real(name);
+  return value > 0 ? value : arguments.real(of_any);
+}
+
 }  // namespace kvreplay::flash

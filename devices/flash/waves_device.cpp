@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "devices/device.hpp"
@@ -42,24 +41,21 @@ class WavesDevice final : public Device, private EventHandler {
         limits_{static_cast<std::uint32_t>(arguments.integer("logical_block_bytes")),
                 static_cast<std::uint32_t>(arguments.integer("max_transfer_bytes")),
                 static_cast<std::uint32_t>(arguments.integer("queue_depth"))},
-        reads_(costs(arguments, "")),
-        writes_(costs(arguments, "write_")),
+        reads_{from_us(arguments.real("wave_us")), from_us(arguments.real("request_us")),
+               arguments.real("transfer_mb_s")},
+        writes_{from_us(of_write(arguments, "write_wave_us", "wave_us")),
+                from_us(of_write(arguments, "write_request_us", "request_us")),
+                of_write(arguments, "write_transfer_mb_s", "transfer_mb_s")},
         together_(arguments.text("completion") == "together"),
         limit_iops_(arguments.real("limit_iops")),
         limit_mb_s_(arguments.real("limit_mb_s")),
         requests_(from_us(arguments.real("limit_burst_s") * 1e6)),
         bytes_(from_us(arguments.real("limit_burst_s") * 1e6)) {
-    if (limits_.max_transfer_bytes % limits_.logical_block_bytes != 0) {
-      throw bad_value(arguments, "max_transfer_bytes", "a multiple of logical_block_bytes");
-    }
+    check_multiple(arguments, "max_transfer_bytes", "logical_block_bytes");
   }
 
   void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) override {
-    if (command.bytes == 0 || command.bytes > limits_.max_transfer_bytes ||
-        command.bytes % limits_.logical_block_bytes != 0 ||
-        command.offset % limits_.logical_block_bytes != 0) {
-      throw std::logic_error("a command breaks the limits of the device");
-    }
+    check_command(command, limits_);
     (command.write ? counters_.write_commands : counters_.read_commands) += 1;
     (command.write ? counters_.host_write_bytes : counters_.host_read_bytes) += command.bytes;
     (command.write ? counters_.flash_write_bytes : counters_.flash_read_bytes) += command.bytes;
@@ -80,15 +76,6 @@ class WavesDevice final : public Device, private EventHandler {
     SimTime request = 0;
     double mb_s = 0;
   };
-
-  /// Of writes, 0 stands for the value of reads.
-  static Costs costs(const Arguments& arguments, const std::string& prefix) {
-    const auto value = [&](const std::string& name) {
-      const double own = arguments.real(prefix + name);
-      return own > 0 ? own : arguments.real(name);
-    };
-    return {from_us(value("wave_us")), from_us(value("request_us")), value("transfer_mb_s")};
-  }
 
   [[nodiscard]] SimTime allowed_at(SimTime now) const {
     SimTime at = now;

@@ -259,9 +259,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
     std::vector<std::size_t> order(points.size());
     std::iota(order.begin(), order.end(), 0U);
     const bool last = round + 1 == grid.rounds;
-    for (std::size_t i = order.size(); i > 1 && !last; --i) {
-      std::swap(order[i - 1], order[random.below(i)]);
-    }
+    if (!last) random.shuffle(std::span(order));
     for (const std::size_t index : order) {
       ProbePoint& point = points[index];
       // A round begins at new places.
