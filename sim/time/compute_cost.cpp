@@ -71,7 +71,8 @@ LayerCompute layer_compute(const ModelSpec& model, const PlatformSpec& platform,
   compute.attend_ns = attention != nullptr
                           ? attention->ns(attention_flops / 4)
                           : platform.kernel_ns(attention_flops, load.attended_bytes);
-  compute.attend_ns += platform.read_ns(load.read_requests, load.read_bytes);
+  compute.attend_ns += platform.buffer_ns(static_cast<double>(load.inserted_reads),
+                                          static_cast<double>(load.writing_sequences) / batch);
   compute.attend_ns +=
       platform.kernel_ns(0, state_bytes) + platform.kernel_ns(expert_flops, expert_bytes);
   if (matrix != nullptr) {

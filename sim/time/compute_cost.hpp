@@ -14,12 +14,12 @@ namespace kvreplay {
 struct LayerLoad {
   std::int64_t batch = 1;
   double score_flops = 0;
-  double score_bytes = 0;      ///< representatives read
-  double attended_tokens = 0;  ///< per query head, summed over sequences
-  double attended_bytes = 0;   ///< keys and values of those tokens for all KV heads, as stored
-  std::int64_t read_requests = 0;
-  std::int64_t read_bytes = 0;
-  std::int64_t layer = 0;  ///< of the model
+  double score_bytes = 0;           ///< representatives read
+  double attended_tokens = 0;       ///< per query head, summed over sequences
+  double attended_bytes = 0;        ///< keys and values of those tokens for all KV heads, as stored
+  std::int64_t inserted_reads = 0;  ///< requests whose entries a cache keeps
+  std::int64_t writing_sequences = 0;  ///< whose new entries are written in this step
+  std::int64_t layer = 0;              ///< of the model
   // Of layers with entries outside memory, once per KV head; only a measured platform charges them.
   std::int64_t fetched_entries = 0;
   std::int64_t decoded_entries = 0;

@@ -27,11 +27,11 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "kernel launches and synchronisation, once per layer and step"),
       real_parameter("selection_overhead_us", "us", std::nullopt, {0, 1e6},
                      "the same for scoring, top-k and gathering, in layers that select"),
-      real_parameter("read_request_us", "us", 0, {0, 1e6},
-                     "processor time per read request: submission, completion, slot tables"),
-      real_parameter("read_copy_gb_s", "GB/s", 0, {0, 1e6},
-                     "rate at which the processor moves what was read to where kernels find it; "
-                     "0: takes no time"),
+      real_parameter("cache_insert_us", "us", 0, {0, 1e6},
+                     "processor time per read that a cache keeps: its slot found, the entries put "
+                     "there"),
+      real_parameter("append_overhead_us", "us", 0, {0, 1e6},
+                     "processor time per layer and step that writes new entries to the device"),
       real_parameter("compute_power_w", "W", 0, {0, 1e6},
                      "power of the processor while it computes, without DRAM; 0: not known"),
       real_parameter("waiting_power_w", "W", 0, {0, 1e6},
@@ -140,8 +140,8 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.dram_bytes = given.integer("dram_bytes");
   platform.layer_overhead_ns = std::llround(given.real("layer_overhead_us") * 1e3);
   platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
-  platform.read_request_ns = given.real("read_request_us") * 1e3;
-  platform.read_copy_bytes_s = given.real("read_copy_gb_s") * 1e9;
+  platform.cache_insert_ns = given.real("cache_insert_us") * 1e3;
+  platform.append_overhead_ns = given.real("append_overhead_us") * 1e3;
   platform.compute_power_w = given.real("compute_power_w");
   platform.waiting_power_w = given.real("waiting_power_w");
   platform.dram_pj_bit = given.real("dram_pj_bit");
@@ -153,10 +153,9 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   return platform;
 }
 
-SimTime PlatformSpec::read_ns(std::int64_t requests, std::int64_t bytes) const {
-  const double copy_ns =
-      read_copy_bytes_s > 0 ? static_cast<double>(bytes) / read_copy_bytes_s * 1e9 : 0;
-  return static_cast<SimTime>(std::ceil(static_cast<double>(requests) * read_request_ns + copy_ns));
+SimTime PlatformSpec::buffer_ns(double inserted_reads, double writing_share) const {
+  return static_cast<SimTime>(
+      std::ceil(inserted_reads * cache_insert_ns + writing_share * append_overhead_ns));
 }
 
 SimTime PlatformSpec::kernel_ns(double flops, double bytes) const {

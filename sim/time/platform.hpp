@@ -101,8 +101,8 @@ struct PlatformSpec {
   std::int64_t dram_bytes = 0;
   SimTime layer_overhead_ns = 0;      ///< kernel launches and synchronisation, once per layer
   SimTime selection_overhead_ns = 0;  ///< likewise for scoring, top-k and gathering
-  double read_request_ns = 0;         ///< of the processor, per read request
-  double read_copy_bytes_s = 0;       ///< of what was read; 0 = takes no time
+  double cache_insert_ns = 0;         ///< of the processor, per read that a cache keeps
+  double append_overhead_ns = 0;      ///< likewise, per layer and step that writes new entries
 
   // 0 = not known.
   double compute_power_w = 0;  ///< of the processor while it computes
@@ -120,8 +120,9 @@ struct PlatformSpec {
   /// nanoseconds, rounded up.
   [[nodiscard]] SimTime kernel_ns(double flops, double bytes) const;
 
-  /// Processor time for `requests` reads of `bytes` altogether, besides the kernels.
-  [[nodiscard]] SimTime read_ns(std::int64_t requests, std::int64_t bytes) const;
+  /// Processor time of a layer and step for keeping `inserted_reads` reads in the cache and for
+  /// writing new entries of a share of the sequences, besides the kernels.
+  [[nodiscard]] SimTime buffer_ns(double inserted_reads, double writing_share) const;
 };
 
 }  // namespace kvreplay

@@ -244,10 +244,8 @@ class StepTimer {
       for (std::size_t kind = 0; kind < kTransferKinds; ++kind) {
         work.submit_ns[kind] = submit_compute(platform_, std::ssize(work.transfers[kind]));
       }
-      for (const TransferKind kind :
-           {TransferKind::kReads, TransferKind::kIndexReads, TransferKind::kCacheReads}) {
-        load.read_requests += std::ssize(work.commands(kind));
-        for (const IoCommand& command : work.commands(kind)) load.read_bytes += command.bytes;
+      if (target.plan != nullptr && target.plan->dram.cache_bytes > 0) {
+        load.inserted_reads = std::ssize(work.commands(TransferKind::kReads));
       }
       const LayerCompute compute = layer_compute(model_, platform_, load);
       work.project_query_ns = query_share(model_.layer(load.layer), compute.project_ns);
@@ -291,6 +289,7 @@ class StepTimer {
     load.score_flops += static_cast<double>(plan.compute.score_flops[at]);
     load.score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
     load.heads_attend_alone = plan_.heads_select_alone;
+    load.writing_sequences += plan.io.writes_at(step).empty() ? 0 : 1;
     if (plan.io.region_bytes > 0) {
       const LayerSpec& layer = model_.layer(load.layer);
       load.fetched_entries += plan.compute.fetched_entries[at];

@@ -58,16 +58,16 @@ TEST(Roofline, OfALayerByHand) {
             layer_compute(model, fast, {.batch = 1}).project_ns);
 }
 
-TEST(Roofline, ReadsTakeTimeOfTheProcessor) {
+TEST(Roofline, KeepingReadsAndWritingTakeTimeOfTheProcessor) {
   const ModelSpec model = tiny_model();
   PlatformSpec platform = tiny_platform();
-  const LayerLoad load{.batch = 1, .read_requests = 3, .read_bytes = 4096};
+  const LayerLoad load{.batch = 4, .inserted_reads = 3, .writing_sequences = 1};
   const SimTime without = layer_compute(model, platform, load).attend_ns;
-  platform.read_request_ns = 1500;
+  platform.cache_insert_ns = 1500;
   EXPECT_EQ(layer_compute(model, platform, load).attend_ns, without + 3 * 1500);
-  platform.read_copy_bytes_s = 2e9;  // 0.5 ns per byte
-  EXPECT_EQ(layer_compute(model, platform, load).attend_ns, without + 3 * 1500 + 2048);
-  EXPECT_EQ(platform.read_ns(0, 0), 0);
+  platform.append_overhead_ns = 8000;
+  EXPECT_EQ(layer_compute(model, platform, load).attend_ns, without + 3 * 1500 + 8000 / 4);
+  EXPECT_EQ(platform.buffer_ns(0, 0), 0);
 }
 
 PlatformSpec measured_platform(const std::string& kernels) {

@@ -140,18 +140,26 @@ TEST(Time, ReadsThatTouchAreRequestsOfTheirOwnWhereTheyAreNotMerged) {
   EXPECT_EQ(requests(false), 4 * 2);
 }
 
-TEST(Time, TheProcessorSpendsTimeOnEachRequestAndByteThatIsRead) {
+TEST(Time, TheProcessorSpendsTimeOnReadsThatACacheKeepsAndOnWritingEntries) {
   PlatformSpec platform = tiny_platform();
-  platform.read_request_ns = 100;
-  platform.read_copy_bytes_s = 1e9;
+  platform.cache_insert_ns = 100;
+  platform.append_overhead_ns = 3000;
+  IoPlan no_cache = plan_of(false);
+  IoPlan cache = plan_of(false);
+  cache.layers.front().dram.cache_bytes = 8192;
   for (const std::int64_t batch : {1, 3}) {
-    const auto compute_ns = [&](const PlatformSpec& on) {
-      return time_plan(plan_of(false), tiny_model(), on, device(777),
-                       PartConfig<Pipeline>::by_name("serial"), {.batch = batch})
-          .steps.front()
-          .compute_ns;
+    const auto added_ns = [&](const IoPlan& plan) {
+      const auto compute_ns = [&](const PlatformSpec& on) {
+        return time_plan(plan, tiny_model(), on, device(777),
+                         PartConfig<Pipeline>::by_name("serial"), {.batch = batch})
+            .steps.front()
+            .compute_ns;
+      };
+      return compute_ns(platform) - compute_ns(tiny_platform());
     };
-    EXPECT_EQ(compute_ns(platform), compute_ns(tiny_platform()) + 4 * batch * (2 * 100 + 8192));
+    EXPECT_EQ(added_ns(no_cache), 0);
+    EXPECT_EQ(added_ns(cache), 4 * batch * 2 * 100);
+    EXPECT_EQ(added_ns(plan_of(true)), 4 * 3000);  // once per layer, whatever the batch
   }
 }
 
