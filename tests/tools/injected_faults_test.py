@@ -182,6 +182,15 @@ class InjectedFaults(ProgramTest):
                               "--seconds", "0.01", "--out", "out.json"], ["out.json"],
                     comparable=False)
 
+    def test_allocations_of_a_probe(self):
+        """Each of those about the first point, where JSON is made: a value that gets no memory for
+        its members cannot be destroyed."""
+        for number in range(60, 140):
+            with self.subTest(number=number):
+                self.outcome("probe", ["device", "probe", "target.bin", "--size", "4K", "--depth",
+                                       "1", "--seconds", "0.01", "--out", "out.json"],
+                             ["out.json"], "malloc", number, None, False)
+
     def test_replay(self):
         self.inject("replay", ["device", "replay", "tiny.json", "--set", "system=quest", "--steps",
                                "2", "--wrap", "--model-device", "ufs40", "--target", "target.bin",

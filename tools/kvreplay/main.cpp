@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -160,9 +161,13 @@ int exit_code_of(int argc, char** argv) {
 
 bool main_has_ended = false;
 
-/// Where memory runs out, libraries end the program: JSON by an exception in a destructor, HDF5 by
-/// exit(). From now on that takes a line, exit code 1 and no temporary file, too.
+/// Where memory runs out, nothing is left to unwind with: a JSON value's destructor allocates, and
+/// one that got no memory for its members follows a null pointer; HDF5 calls exit(). From now on
+/// that takes a line, exit code 1 and no temporary file. Buffers for I/O do not come from operator
+/// new: who asks for too large ones is told so.
 void end_with_a_line() {
+  std::set_new_handler(
+      [] { end_program("kvreplay: not enough memory for what was asked for\n", kOurMistake); });
   std::set_terminate([] {
     end_program("kvreplay: internal error: an exception could not be handled (out of memory?)\n",
                 kOurMistake);
