@@ -44,13 +44,24 @@ const KernelTable& table_of(Isa isa) {
   return kScalarKernels;
 }
 
+const IntegerKernels& integer_table_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512 && __builtin_cpu_supports("avx512vnni")) return kVnniIntegerKernels;
+  if (isa >= Isa::kAvx2) return kAvx2IntegerKernels;
+#endif
+  (void)isa;
+  return kScalarIntegerKernels;
+}
+
 struct InUse {
-  Isa isa = best_isa();
-  const KernelTable* table = &table_of(isa);
+  explicit InUse(Isa of) : isa(of), table(&table_of(of)), integers(&integer_table_of(of)) {}
+  Isa isa;
+  const KernelTable* table;
+  const IntegerKernels* integers;
 };
 
 InUse& in_use() {
-  static InUse in_use;
+  static InUse in_use(best_isa());
   return in_use;
 }
 
@@ -58,6 +69,10 @@ InUse& in_use() {
 
 const KernelTable& table() {
   return *in_use().table;
+}
+
+const IntegerKernels& integer_table() {
+  return *in_use().integers;
 }
 
 Isa best_isa() {
@@ -78,7 +93,7 @@ void use_isa(Isa isa) {
   if (isa > best_isa()) {
     throw std::invalid_argument("this machine has no " + std::string(isa_name(isa)));
   }
-  in_use() = {isa, &table_of(isa)};
+  in_use() = InUse(isa);
 }
 
 std::string_view isa_name(Isa isa) {

@@ -77,6 +77,15 @@ void multiply(const PanelProduct& product, const BFloat* panels) {
   table().panel_product_bfloat(product, panels);
 }
 
+void multiply(const IntegerProduct& product, const IntegerPanels& panels, int bits) {
+  (bits == 8 ? integer_table().product8 : integer_table().product4)(product, panels);
+}
+
+void quantise_row(const float* row, std::int64_t n, std::int8_t* values, float* scales,
+                  std::int32_t* sums) {
+  integer_table().quantise_row(row, n, values, scales, sums);
+}
+
 void silu_multiply(float* gate, const float* up, std::int64_t n) {
   table().silu_multiply(gate, up, n);
 }

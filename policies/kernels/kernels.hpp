@@ -9,6 +9,8 @@
 namespace kvreplay::kernels {
 
 struct BFloat;
+struct IntegerPanels;
+struct IntegerProduct;
 struct PanelProduct;
 
 /// Instruction sets, lowest first. Every kernel gives the same bits on each (except for NaN): fused
@@ -84,6 +86,13 @@ void weighted_sum(const float* weights, std::int64_t query_count, const Half* va
 /// The product of rows with a matrix in panels (table.hpp).
 void multiply(const PanelProduct& product, const float* panels);
 void multiply(const PanelProduct& product, const BFloat* panels);
+/// The product of rows of integers with a matrix of integers of `bits` = 8 or 4, each with scales
+/// (integer_products.hpp).
+void multiply(const IntegerProduct& product, const IntegerPanels& panels, int bits);
+/// A row [n] as integers with a scale per 32 elements. values: [32 * groups], scales, sums:
+/// [groups], groups = n / 32, rounded up.
+void quantise_row(const float* row, std::int64_t n, std::int8_t* values, float* scales,
+                  std::int32_t* sums);
 
 /// SwiGLU's gate: gate[i] = silu(gate[i]) * up[i], silu(x) = x / (1 + e^-x). (Shazeer 2020)
 void silu_multiply(float* gate, const float* up, std::int64_t n);

@@ -577,14 +577,13 @@ LiveResult run_live(const Model& model, const SystemSpec& system, const BlockTar
 
 ModelSpec model_spec_of(const Model& model) {
   const Architecture& a = model.architecture();
-  const bool tied = model.embedding().floats == model.output().floats &&
-                    model.embedding().bfloats == model.output().bfloats;
+  const bool tied = model.embedding().same_data(model.output());
   const nlohmann::json spec{
       {"title", model.name()},        {"source", "its model file"},
       {"layers", a.layers},           {"hidden_size", a.hidden_size},
       {"query_heads", a.query_heads}, {"kv_heads", a.kv_heads},
       {"head_dim", a.head_dim},       {"ffn_size", a.ffn_size},
-      {"vocabulary", a.vocabulary},   {"weight_bits", model.output().floats != nullptr ? 32 : 16},
+      {"vocabulary", a.vocabulary},   {"weight_bits", model.output().weight_bits()},
       {"tied_embeddings", tied}};
   return ModelSpec::parse(ConfigNode::parse(spec.dump(), model.file()), model.name());
 }

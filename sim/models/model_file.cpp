@@ -103,10 +103,26 @@ Architecture parse_architecture(const std::string& text, const std::string& file
 }  // namespace
 
 void Matrix::load_row(std::int64_t output, std::span<float> row) const {
+  if (integer_bits() > 0) return load_integers(output, row);
   const std::int64_t first = output / kPanel * kPanel * inputs + output % kPanel;
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::int64_t at = first + kPanel * static_cast<std::int64_t>(i);
     row[i] = floats != nullptr ? floats[at] : bfloat16_to_float(bfloats[at].bits);
+  }
+}
+
+void Matrix::load_integers(std::int64_t output, std::span<float> row) const {
+  const std::int64_t bits = integer_bits();
+  const std::int64_t lane = output % kPanel;
+  for (std::int64_t i = 0; i < std::ssize(row); ++i) {
+    const std::int64_t group = output / kPanel * groups() + i / kernels::kGroup;
+    const std::int64_t within = i % kernels::kGroup;
+    const std::int64_t k = bits == 8 ? within : within % (kernels::kGroup / 2);
+    const std::uint8_t byte = integers.weights[group * 64 * bits + k / 4 * 64 + 4 * lane + k % 4];
+    const int half = (within == k ? byte : byte >> 4) & 15;
+    row[static_cast<std::size_t>(i)] =
+        static_cast<float>(bits == 8 ? static_cast<std::int8_t>(byte) : half - 8) *
+        to_float(integers.scales[group * kPanel + lane]);
   }
 }
 
@@ -154,13 +170,27 @@ class Model::Reader {
   [[nodiscard]] Matrix matrix(const std::string& name, std::int64_t outputs,
                               std::int64_t inputs) const {
     Matrix matrix{.outputs = outputs, .inputs = inputs};
-    const Found found = find(name, std::array{matrix.panels(), inputs, kPanel});
-    if (found.type == "F32") {
-      matrix.floats = reinterpret_cast<const float*>(found.data);
-    } else if (found.type == "BF16") {
-      matrix.bfloats = reinterpret_cast<const kernels::BFloat*>(found.data);
+    const std::string type = header_.at(name).at("dtype").text();
+    if (type == "I8" || type == "U8") {
+      matrix.type = type == "I8" ? Matrix::Type::kInteger8 : Matrix::Type::kInteger4;
+      const std::array<std::int64_t, 5> shape{matrix.panels(), matrix.groups(),
+                                              matrix.integer_bits(), kPanel, 4};
+      matrix.integers.weights = reinterpret_cast<const std::uint8_t*>(find(name, shape).data);
+      const std::string scales = name + ".scales";
+      const Found found = find(scales, std::array{matrix.panels(), matrix.groups(), kPanel});
+      if (found.type != "F16") throw UserError({file_, scales}, "dtype is " + found.type, "F16");
+      matrix.integers.scales = reinterpret_cast<const Half*>(found.data);
+      return matrix;
+    }
+    if (type != "F32" && type != "BF16") {
+      throw UserError({file_, name}, "dtype is " + type, "F32, BF16, I8 or U8");
+    }
+    const std::byte* data = find(name, std::array{matrix.panels(), inputs, kPanel}).data;
+    if (type == "F32") {
+      matrix.floats = reinterpret_cast<const float*>(data);
     } else {
-      throw UserError({file_, name}, "dtype is " + found.type, "F32 or BF16");
+      matrix.type = Matrix::Type::kBFloat;
+      matrix.bfloats = reinterpret_cast<const kernels::BFloat*>(data);
     }
     return matrix;
   }
@@ -210,7 +240,8 @@ class Model::Reader {
       throw UserError({file_, name}, "shape is " + to_text(shape), to_text(expected_shape));
     }
     const std::string type = entry.at("dtype").text();
-    const std::int64_t item_bytes = type == "BF16" ? 2 : 4;
+    const bool bytes_each = type == "I8" || type == "U8";
+    const std::int64_t item_bytes = bytes_each ? 1 : type == "BF16" || type == "F16" ? 2 : 4;
     const std::int64_t bytes =
         std::accumulate(shape.begin(), shape.end(), item_bytes, std::multiplies<>());
     const std::vector<std::int64_t> offsets = integers(entry.at("data_offsets"));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/parameters.hpp"
+#include "policies/kernels/integer_products.hpp"
 #include "policies/kernels/table.hpp"
 
 namespace kvreplay {
@@ -53,19 +54,46 @@ struct Architecture {
 };
 
 /// A matrix [outputs, inputs] in panels of 16 outputs, [outputs / 16, inputs, 16], padded with rows
-/// of zeros. It is a view into the model file, with either `floats` or `bfloats` set.
+/// of zeros; integers are in groups within a panel (integer_products.hpp). It is a view into the
+/// model file: `type` says which of the pointers are set.
 struct Matrix {
+  enum class Type { kFloat, kBFloat, kInteger8, kInteger4 };
+
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
+  Type type = Type::kFloat;
   const float* floats = nullptr;
   const kernels::BFloat* bfloats = nullptr;
+  kernels::IntegerPanels integers{};
 
   [[nodiscard]] std::int64_t panels() const { return (outputs + 15) / 16; }
+  /// Of inputs that share a scale.
+  [[nodiscard]] std::int64_t groups() const {
+    return (inputs + kernels::kGroup - 1) / kernels::kGroup;
+  }
+  /// 8 or 4, or 0 where weights are floats.
+  [[nodiscard]] int integer_bits() const {
+    return type == Type::kInteger8 ? 8 : type == Type::kInteger4 ? 4 : 0;
+  }
+  /// Per weight, with its share of the scale.
+  [[nodiscard]] double weight_bits() const {
+    if (const int bits = integer_bits(); bits > 0) return bits + 16.0 / kernels::kGroup;
+    return type == Type::kFloat ? 32 : 16;
+  }
   [[nodiscard]] std::int64_t bytes() const {
-    return panels() * 16 * inputs * (floats != nullptr ? 4 : 2);
+    const int bits = integer_bits();
+    return bits > 0 ? panels() * groups() * (64 * bits + 32)
+                    : panels() * 16 * inputs * (type == Type::kFloat ? 4 : 2);
+  }
+  [[nodiscard]] bool same_data(const Matrix& other) const {
+    return floats == other.floats && bfloats == other.bfloats &&
+           integers.weights == other.integers.weights;
   }
   /// What one output is made with, [inputs].
   void load_row(std::int64_t output, std::span<float> row) const;
+
+ private:
+  void load_integers(std::int64_t output, std::span<float> row) const;
 };
 
 struct ModelLayer {

@@ -18,7 +18,8 @@ std::int64_t blocks(std::int64_t count, std::int64_t block) {
   return (count + block - 1) / block;
 }
 
-void grow(std::vector<float>& buffer, std::int64_t size) {
+template <typename T>
+void grow(std::vector<T>& buffer, std::int64_t size) {
   if (std::ssize(buffer) < size) buffer.resize(static_cast<std::size_t>(size));
 }
 
@@ -177,7 +178,29 @@ std::span<const float> Transformer::logits(std::span<const float> hidden) {
   return std::span<const float>(logits_).first(static_cast<std::size_t>(rows * a.logit_stride()));
 }
 
+void Transformer::quantise(std::int64_t rows, std::span<const Product> products) {
+  for (IntegerBuffers& buffers : integers_) buffers.rows = nullptr;
+  for (const Product& product : products) {
+    if (product.matrix->integer_bits() == 0) continue;
+    const std::int64_t inputs = product.matrix->inputs;
+    const std::int64_t groups = product.matrix->groups();
+    IntegerBuffers& to =
+        integers_[integers_[0].rows == nullptr || integers_[0].rows == product.rows ? 0 : 1];
+    if (to.rows == product.rows) continue;
+    to.rows = product.rows;
+    grow(to.values, rows * groups * kernels::kGroup);
+    grow(to.scales, rows * groups);
+    grow(to.sums, rows * groups);
+    for_rows(rows, [&](std::int64_t r) {
+      kernels::quantise_row(product.rows + r * inputs, inputs,
+                            to.values.data() + r * groups * kernels::kGroup,
+                            to.scales.data() + r * groups, to.sums.data() + r * groups);
+    });
+  }
+}
+
 void Transformer::multiply(std::int64_t rows, std::span<const Product> products) {
+  quantise(rows, products);
   const std::int64_t row_blocks = blocks(rows, kTaskRows);
   std::int64_t tasks = 0;
   for (const Product& product : products) {
@@ -194,6 +217,20 @@ void Transformer::multiply(std::int64_t rows, std::span<const Product> products)
     const std::int64_t panel = task / row_blocks * kTaskPanels;
     const std::int64_t row = task % row_blocks * kTaskRows;
     const std::int64_t stride = matrix.panels() * 16;
+    if (const int bits = matrix.integer_bits(); bits > 0) {
+      const IntegerBuffers& from = integers_[integers_[0].rows == product->rows ? 0 : 1];
+      const std::int64_t groups = matrix.groups();
+      kernels::multiply({.rows = from.from(row, groups),
+                         .row_count = std::min(kTaskRows, rows - row),
+                         .groups = groups,
+                         .panel_count = std::min(kTaskPanels, matrix.panels() - panel),
+                         .products = product->products + row * stride + panel * 16,
+                         .product_stride = stride},
+                        {matrix.integers.weights + panel * groups * 64 * bits,
+                         matrix.integers.scales + panel * groups * 16},
+                        bits);
+      return;
+    }
     const kernels::PanelProduct part{.rows = product->rows + row * matrix.inputs,
                                      .row_count = std::min(kTaskRows, rows - row),
                                      .row_stride = matrix.inputs,

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -50,7 +51,8 @@ class Attention {
 /// Runs a model, in single precision, on batches of rows: consecutive positions of one sequence, or
 /// one position of several sequences. Only the Attention knows which rows belong together. Every
 /// sum has one fixed order, so a row's results have the same bits whatever the other rows and the
-/// number of threads.
+/// number of threads. Where a matrix's weights are integers, its rows are rounded to integers of 8
+/// bits with a scale per 32 elements (integer_products.hpp).
 class Transformer {
  public:
   /// Accepts positions up to max_tokens - 1. The model and the pool must outlive this object.
@@ -102,7 +104,19 @@ class Transformer {
     const float* rows;
     float* products;
   };
+  /// Rows as a matrix of integers takes them.
+  struct IntegerBuffers {
+    const float* rows = nullptr;
+    std::vector<std::int8_t> values;
+    std::vector<float> scales;
+    std::vector<std::int32_t> sums;
+    [[nodiscard]] kernels::IntegerRows from(std::int64_t row, std::int64_t groups) const {
+      return {values.data() + row * groups * kernels::kGroup, scales.data() + row * groups,
+              sums.data() + row * groups};
+    }
+  };
   void multiply(std::int64_t rows, std::span<const Product> products);
+  void quantise(std::int64_t rows, std::span<const Product> products);
   void for_rows(std::int64_t rows, const std::function<void(std::int64_t)>& work);
   void embed(std::span<const std::int32_t> ids);
   void norm_rows(const std::vector<float>& from, std::int64_t rows, std::span<const float> weights,
@@ -136,6 +150,8 @@ class Transformer {
   std::vector<float> gate_;
   std::vector<float> up_;
   std::vector<float> logits_;
+  std::array<IntegerBuffers, 2>
+      integers_;  // of the products that run; one for all of the same rows
 };
 
 }  // namespace kvreplay

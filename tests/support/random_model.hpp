@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/half.hpp"
 #include "base/random.hpp"
 
 namespace kvreplay {
@@ -27,27 +28,56 @@ struct RandomModelShape {
   /// Gemma 3's parts: sliding windows (three layers), two bases of RoPE, norms behind attention and
   /// feed-forward layer, GeGLU, a scaled embedding.
   bool gemma = false;
+  int integer_bits = 0;  ///< 8 or 4: matrices of integers
 };
 
-/// Writes a model file of F32 weights (docs/recording.md).
+/// Writes a model file of F32 weights, or of integers (docs/recording.md).
 inline void write_random_model(const std::string& file, const RandomModelShape& shape = {}) {
   nlohmann::json header;
-  std::vector<float> data;
+  std::string data;
   Random random(shape.seed);
+  const auto place = [&](const std::string& name, const char* dtype,
+                         const std::vector<std::int64_t>& extents, const void* from,
+                         std::int64_t bytes) {
+    data.resize((data.size() + 63) / 64 * 64);
+    const auto begin = std::ssize(data);
+    data.append(static_cast<const char*>(from), static_cast<std::size_t>(bytes));
+    header[name] = {{"dtype", dtype}, {"shape", extents}, {"data_offsets", {begin, begin + bytes}}};
+  };
   const auto add = [&](const std::string& name, const std::vector<std::int64_t>& extents,
                        const std::function<double(double)>& from_uniform) {
     const std::int64_t count =
         std::accumulate(extents.begin(), extents.end(), std::int64_t{1}, std::multiplies<>());
-    const auto begin = std::ssize(data) * 4;
+    std::vector<float> values;
     for (std::int64_t i = 0; i < count; ++i) {
-      data.push_back(static_cast<float>(from_uniform(2 * random.uniform() - 1)));
+      values.push_back(static_cast<float>(from_uniform(2 * random.uniform() - 1)));
     }
-    header[name] = {
-        {"dtype", "F32"}, {"shape", extents}, {"data_offsets", {begin, begin + count * 4}}};
+    place(name, "F32", extents, values.data(), count * 4);
+  };
+  const auto integers = [&](const std::string& name, std::int64_t panels, std::int64_t groups,
+                            double largest) {
+    const std::int64_t bits = shape.integer_bits;
+    std::string bytes;
+    while (std::ssize(bytes) < panels * groups * 64 * bits) {
+      bytes += static_cast<char>(random.below(256));
+    }
+    std::vector<Half> scales;
+    for (std::int64_t i = 0; i < panels * groups * 16; ++i) {
+      const double of = largest / (bits == 8 ? 127 : 8) * (1 + 0.3 * random.uniform());
+      scales.push_back(to_half(static_cast<float>(of)));
+    }
+    place(name, bits == 8 ? "I8" : "U8", {panels, groups, bits, 16, 4}, bytes.data(),
+          std::ssize(bytes));
+    place(name + ".scales", "F16", {panels, groups, 16}, scales.data(), std::ssize(scales) * 2);
   };
   const auto matrix = [&](const std::string& name, std::int64_t outputs, std::int64_t inputs,
                           double scale = 2.5) {
-    add(name, {(outputs + 15) / 16, inputs, 16},
+    const std::int64_t panels = (outputs + 15) / 16;
+    if (shape.integer_bits > 0) {
+      const double largest = scale / std::sqrt(static_cast<double>(inputs));
+      return integers(name, panels, (inputs + 31) / 32, largest);
+    }
+    add(name, {panels, inputs, 16},
         [=](double u) { return scale * u / std::sqrt(static_cast<double>(inputs)); });
   };
   const auto norm = [&](const std::string& name, std::int64_t size) {
@@ -98,7 +128,7 @@ inline void write_random_model(const std::string& file, const RandomModelShape& 
   std::ofstream stream(file, std::ios::binary);
   stream.write(reinterpret_cast<const char*>(&length), 8);
   stream << text;
-  stream.write(reinterpret_cast<const char*>(data.data()), std::ssize(data) * 4);
+  stream << data;
 }
 
 }  // namespace kvreplay

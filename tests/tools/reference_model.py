@@ -27,12 +27,43 @@ class ReferenceModel:
         """[outputs, inputs], from its panels of 16 outputs."""
         begin, end = self.header[name]["data_offsets"]
         raw = self.data[begin:end]
+        if self.header[name]["dtype"] in ("I8", "U8"):
+            return self.integers(name, raw)[:outputs]
         if self.header[name]["dtype"] == "BF16":
             values = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         else:
             values = raw.view(np.float32)
         panels = values.reshape(self.header[name]["shape"])
         return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])[:outputs].astype(np.float64)
+
+    def integers(self, name, raw):
+        """A matrix of integers: [outputs, inputs], with what fills the last panel."""
+        shape = self.shape
+        inputs = {"down": shape["ffn_size"],
+                  "attention_output": shape["query_heads"] * shape["head_dim"]}
+        panels, groups, bits, _, _ = shape = self.header[name]["shape"]
+        begin, end = self.header[f"{name}.scales"]["data_offsets"]
+        scales = self.data[begin:end].view(np.float16).reshape(panels, groups, 16, 1)
+        if bits == 8:
+            values = raw.view(np.int8).reshape(shape)
+        else:
+            raw = raw.reshape(shape)
+            values = np.concatenate([raw & 15, raw >> 4], axis=2).astype(np.int8) - 8
+        # [panel, group, 8, output, 4] to [panel, group, output, 32]
+        values = values.transpose(0, 1, 3, 2, 4).reshape(panels, groups, 16, 32)
+        return (values * scales.astype(np.float64)).transpose(0, 2, 1, 3).reshape(
+            panels * 16, -1)[:, :inputs.get(name.split(".")[-1], self.shape["hidden_size"])]
+
+    def multiply(self, x, name, outputs):
+        """x times a matrix. One of integers takes x as integers from -127 to 127 with a scale per 32
+        elements."""
+        if self.header[name]["dtype"] in ("I8", "U8"):
+            padded = np.pad(x, ((0, 0), (0, -x.shape[1] % 32)))
+            groups = padded.reshape(len(x), -1, 32)
+            scales = np.abs(groups).max(2, keepdims=True) / 127
+            rounded = np.rint(groups / np.where(scales > 0, scales, 1)) * scales
+            x = rounded.reshape(padded.shape)[:, :x.shape[1]]
+        return x @ self.matrix(name, outputs).T
 
     def norm(self, x, weights):
         mean = np.mean(x * x, axis=-1, keepdims=True)
@@ -63,7 +94,7 @@ class ReferenceModel:
     def heads(self, index, name, x, count, turned):
         layer = f"layer.{index:02d}"
         dim = self.shape["head_dim"]
-        vectors = x @ self.matrix(f"{layer}.{name}", count * dim).T
+        vectors = self.multiply(x, f"{layer}.{name}", count * dim)
         if self.has(f"{layer}.{name}_bias"):
             vectors = vectors + self.vector(f"{layer}.{name}_bias")
         vectors = vectors.reshape(len(x), count, dim).transpose(1, 0, 2)
@@ -111,8 +142,8 @@ class ReferenceModel:
                 weights = np.exp(logits - logits.max(axis=1, keepdims=True))
                 weights /= weights.sum(axis=1, keepdims=True)
                 attended.append(weights @ values[head // group])
-            change = np.concatenate(attended, axis=1) @ self.matrix(
-                f"{layer}.attention_output", shape["hidden_size"]).T
+            change = self.multiply(np.concatenate(attended, axis=1),
+                                   f"{layer}.attention_output", shape["hidden_size"])
             x = self.add(x, change, f"{layer}.post_attention_norm")
             if visit:
                 # An error of `change` is divided by what normalises it.
@@ -120,12 +151,12 @@ class ReferenceModel:
                 visit(index, {"residual_norm": np.linalg.norm(x, axis=1) * (
                     np.sqrt(np.mean(change ** 2, axis=1)) if divided else 1)})
             normed = self.norm(x, self.vector(f"{layer}.ffn_norm"))
-            gate = normed @ self.matrix(f"{layer}.gate", shape["ffn_size"]).T
-            up = normed @ self.matrix(f"{layer}.up", shape["ffn_size"]).T
-            x = self.add(x, (self.activate(gate) * up) @ self.matrix(
-                f"{layer}.down", shape["hidden_size"]).T, f"{layer}.post_ffn_norm")
+            gate = self.multiply(normed, f"{layer}.gate", shape["ffn_size"])
+            up = self.multiply(normed, f"{layer}.up", shape["ffn_size"])
+            down = self.multiply(self.activate(gate) * up, f"{layer}.down", shape["hidden_size"])
+            x = self.add(x, down, f"{layer}.post_ffn_norm")
         x = self.norm(x, self.vector("output_norm"))
         head = "output" if self.has("output") else "embedding"
-        logits = x @ self.matrix(head, shape["vocabulary"]).T
+        logits = self.multiply(x, head, shape["vocabulary"])
         logits = logits - logits.max(axis=1, keepdims=True)
         return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))

@@ -82,10 +82,13 @@ def write(folder, dtype="F32", tied=True, biases=False, norms=False, seed=1, **c
     return folder
 
 
+def import_as(source, file, dtype="auto"):
+    subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, file,
+                    "--dtype", dtype], check=True, stderr=subprocess.DEVNULL)
+    return file
+
+
 def imported(file, **config):
     """Writes a model of this `config` as the model file NAME.kvmodel, and returns its path; its
     source stays beside it, in NAME."""
-    source = write(file.with_suffix(""), **config)
-    subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, file],
-                   check=True, stderr=subprocess.DEVNULL)
-    return file
+    return import_as(write(file.with_suffix(""), **config), file)

@@ -2,9 +2,10 @@
 
     tools/scripts/python-env tools/scripts/import_model.py SOURCE OUT [--name NAME] [--dtype TYPE]
 
-SOURCE is a .gguf file, or a folder with config.json, *.safetensors and tokenizer.json. Models of
-the llama family are taken: Llama, SmolLM2, Mistral, Qwen2, Qwen3 (dense) and Gemma 3 (text). What
-this cannot represent is refused, never left out. docs/recording.md describes the result.
+SOURCE is a .gguf file, a folder with config.json, *.safetensors and tokenizer.json, or a .kvmodel
+of f32 or bf16 matrices, to store them in another type. Models of the llama family are taken: Llama,
+SmolLM2, Mistral, Qwen2, Qwen3 (dense) and Gemma 3 (text). What this cannot represent is refused,
+never left out. docs/recording.md describes the result.
 """
 
 import hashlib
@@ -24,6 +25,9 @@ from kvreplay.progress import Progress  # noqa: E402
 
 FORMAT_VERSION = "1"
 PANEL = 16  # outputs of a matrix that are stored side by side
+GROUP = 32  # inputs of an output that share a scale, where weights are integers
+ALIGNMENT = 64  # bytes, of the data and of matrices of integers
+INTEGER_BITS = {"I8": 8, "U8": 4}  # by the type of a matrix in the file
 
 LAYER_MATRICES = ["query", "key", "value", "attention_output", "gate", "up", "down"]
 LAYER_VECTORS = ["attention_norm", "ffn_norm"]
@@ -527,6 +531,82 @@ class HuggingFaceSource:
         return file.read_text(encoding="utf-8"), "tokenizer.json"
 
 
+class ModelFileSource:
+    """A model file of f32 or bf16 matrices, such as `kvreplay fetch-model` leaves."""
+
+    def __init__(self, path):
+        self.files = [path]
+        self.path = path
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            text = file.read(length) if 8 + length <= size else b""
+        try:
+            self.header = json.loads(text)
+            self.metadata = self.header.pop("__metadata__")
+            if self.metadata["format"] != "kvmodel":
+                raise ValueError("format is " + self.metadata["format"])
+            self.made = json.loads(self.metadata["architecture"])
+            self.begin = 8 + length
+            for name, entry in self.header.items():
+                if entry["data_offsets"][1] > size - self.begin:
+                    raise ValueError(f"tensor {name} lies beyond the file's end")
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}: not a model file, or cut short: {error}") from None
+        self.names = set(self.header)
+
+    def is_gemma(self):
+        return "layer.00.post_ffn_norm" in self.names
+
+    def name(self):
+        return self.metadata["name"]
+
+    def tied(self):
+        return "output" not in self.names
+
+    def is_redundant(self, name):
+        return name in ("rope_factors", "tokenizer")  # read by methods of their own
+
+    def layer_name(self, layer, name):
+        return f"layer.{layer:02d}.{name}"
+
+    def special_name(self, name):
+        return name
+
+    def is_bfloat16(self, name):
+        return self.header[name]["dtype"] == "BF16"
+
+    def raw(self, name, dtype):
+        begin, end = self.header[name]["data_offsets"]
+        dtype = np.dtype(dtype)
+        return np.memmap(self.path, dtype, "r", self.begin + begin,
+                         (end - begin) // dtype.itemsize)
+
+    def load(self, name):
+        shape, stored = self.header[name]["shape"], self.header[name]["dtype"]
+        if stored not in ("F32", "BF16"):
+            raise UserError(f"{self.path}: tensor {name} is {stored}; allowed: F32, BF16")
+        values = (self.raw(name, np.float32) if stored == "F32"
+                  else bfloat16_to_float(self.raw(name, np.uint16)))
+        if len(shape) == 1:
+            return np.array(values)
+        panels = values.reshape(shape).transpose(0, 2, 1).reshape(-1, shape[1])
+        vocabulary = name in ("embedding", "output")  # alone may end within a panel
+        return panels[:self.made["vocabulary"]] if vocabulary else panels
+
+    def architecture(self):
+        return {"sliding_window": 0, **self.made}
+
+    def rope_factors(self, _):
+        return (np.array(self.raw("rope_factors", np.float32)) if "rope_factors" in self.names
+                else None)
+
+    def tokenizer(self):
+        text = (bytes(self.raw("tokenizer", np.uint8)).decode() if "tokenizer" in self.names
+                else None)
+        return text, self.metadata["tokenizer_name"]
+
+
 def to_panels(matrix, dtype):
     """[outputs, inputs] to [outputs / 16, inputs, 16]; rows of zeros fill the last panel."""
     rows, columns = matrix.shape
@@ -534,6 +614,35 @@ def to_panels(matrix, dtype):
     padded[:rows] = matrix
     panels = np.ascontiguousarray(padded.reshape(-1, PANEL, columns).transpose(0, 2, 1))
     return float_to_bfloat16(panels) if dtype == "BF16" else panels
+
+
+def to_integers(matrix, bits):
+    """[outputs, inputs] to integers [outputs / 16, inputs / 32, bits, 16, 4] and their scales
+    [outputs / 16, inputs / 32, 16], as the kernels read them (docs/recording.md).
+
+    The rounding is that of GGUF's Q8_0 and Q4_0: of 8 bits a group's largest magnitude becomes 127
+    or -127; of 4 bits its element of largest magnitude becomes -8, whatever its sign."""
+    rows, columns = matrix.shape
+    panels, groups = -(-rows // PANEL), -(-columns // GROUP)
+    padded = np.zeros((panels * PANEL, groups * GROUP), np.float32)
+    padded[:rows, :columns] = matrix
+    values = padded.reshape(-1, GROUP)
+    farthest = values[np.arange(len(values)), np.abs(values).argmax(axis=1)]
+    scales = np.abs(farthest) / np.float32(127) if bits == 8 else farthest / np.float32(-8)
+    inverses = np.divide(np.float32(1), scales, out=np.zeros_like(scales),
+                         where=np.abs(scales) > 1e-30)
+    values = values * inverses[:, None]
+    if bits == 8:
+        integers = np.rint(values).astype(np.int8)
+        # [panel, output, group, 8, 4] to [panel, group, 8, output, 4]
+        integers = integers.reshape(panels, PANEL, groups, 8, 4).transpose(0, 2, 3, 1, 4)
+    else:
+        integers = np.minimum(values + np.float32(8.5), 15).astype(np.uint8)
+        halves = integers.reshape(panels, PANEL, groups, 2, 4, 4).transpose(3, 0, 2, 4, 1, 5)
+        integers = halves[0] | halves[1] << 4
+    with np.errstate(over="ignore"):  # which the caller finds
+        scales = scales.reshape(panels, PANEL, groups).transpose(0, 2, 1).astype(np.float16)
+    return np.ascontiguousarray(integers), np.ascontiguousarray(scales)
 
 
 def plan_tensors(source, architecture):
@@ -601,6 +710,8 @@ def import_model(source, out, name, dtype):
     def stored_type(theirs, shape):
         if len(shape) == 1 or dtype == "f32":
             return "F32"
+        if dtype.startswith("int"):
+            return "I8" if dtype == "int8" else "U8"
         return "BF16" if dtype == "bf16" or source.is_bfloat16(theirs) else "F32"
 
     header = {"__metadata__": {
@@ -619,7 +730,13 @@ def import_model(source, out, name, dtype):
     for ours, theirs, shape in plan:
         stored = stored_type(theirs, shape)
         panels = shape if len(shape) == 1 else (-(-shape[0] // PANEL), shape[1], PANEL)
-        place(ours, stored, panels, 2 if stored == "BF16" else 4)
+        if bits := INTEGER_BITS.get(stored):
+            groups = (panels[0], -(-shape[1] // GROUP))
+            place(ours, stored, (*groups, bits, PANEL, 4), 1)
+            place(f"{ours}.scales", "F16", (*groups, PANEL), 2)
+            offset += -offset % ALIGNMENT
+        else:
+            place(ours, stored, panels, 2 if stored == "BF16" else 4)
     if factors is not None:
         place("rope_factors", "F32", factors.shape, 4)
     encoded = tokenizer.encode() if tokenizer else b""
@@ -627,7 +744,7 @@ def import_model(source, out, name, dtype):
         place("tokenizer", "U8", [len(encoded)], 1)
 
     text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % 64)
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
     temporary = partial_path(out)
     try:
         with open(temporary, "wb") as file, Progress("importing", offset) as progress:
@@ -641,9 +758,19 @@ def import_model(source, out, name, dtype):
                     raise UserError(f"{source.files[0]}: tensor {theirs} holds "
                                     "NaN or infinity")
                 stored = stored_type(theirs, shape)
-                values = values if len(shape) == 1 else to_panels(values, stored)
-                values.tofile(file)
-                progress.update(values.nbytes)
+                if stored not in INTEGER_BITS:
+                    parts = [values if len(shape) == 1 else to_panels(values, stored)]
+                else:
+                    parts = to_integers(values, INTEGER_BITS[stored])
+                    if not np.isfinite(parts[1]).all():
+                        raise UserError(f"{source.files[0]}: tensor {theirs} holds "
+                                        f"{np.abs(values).max():g}, beyond what a scale of 16 bits "
+                                        "reaches; allowed: --dtype bf16")
+                for part in parts:
+                    part.tofile(file)
+                    progress.update(part.nbytes)
+                if stored in INTEGER_BITS:
+                    file.write(b"\0" * (-file.tell() % ALIGNMENT))
             if factors is not None:
                 factors.tofile(file)
             file.write(encoded)
@@ -656,19 +783,23 @@ def import_model(source, out, name, dtype):
 
 def main():
     parser = Parser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("source", help="a .gguf file, or a folder of Hugging Face's form")
+    parser.add_argument("source", help="a .gguf file, a folder of Hugging Face's form, or a "
+                        "model file to store in another type")
     parser.add_argument("out", help="the model file to write: NAME.kvmodel")
     parser.add_argument("--name", help="the model's name in traces (default: the source's own)")
-    parser.add_argument("--dtype", choices=["auto", "f32", "bf16"], default="auto",
+    parser.add_argument("--dtype", choices=["auto", "f32", "bf16", "int8", "int4"],
+                        default="auto",
                         help="of matrices; auto: bf16 where the source is, f32 elsewhere, so that "
-                             "nothing is lost (default: auto)")
+                             "nothing is lost; int8, int4: integers with a scale per 32 inputs, as "
+                             "GGUF's Q8_0 and Q4_0 (default: auto)")
     arguments = parser.parse_args()
     if not os.path.exists(arguments.source):
         raise UserError(f"{arguments.source}: there is no such file or folder")
     if not os.path.isdir(arguments.source) and not os.path.isfile(arguments.source):
         raise UserError(f"{arguments.source}: is not a regular file; allowed: a GGUF file, or the "
                         "folder of a Hugging Face model")
-    make = HuggingFaceSource if os.path.isdir(arguments.source) else GgufSource
+    make = (HuggingFaceSource if os.path.isdir(arguments.source)
+            else ModelFileSource if arguments.source.endswith(".kvmodel") else GgufSource)
     made = import_model(make(arguments.source), arguments.out, arguments.name, arguments.dtype)
     print(f"import_model: wrote {arguments.out}: {made['layers']} layers, "
           f"{made['query_heads']} query heads on {made['kv_heads']} KV heads", file=sys.stderr)

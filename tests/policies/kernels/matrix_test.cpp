@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numbers>
+#include <span>
 #include <vector>
 
+#include "policies/kernels/integer_products.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "policies/kernels/table.hpp"
 #include "tests/policies/kernels/support.hpp"
@@ -105,6 +109,119 @@ TEST_P(Matrix, StridesLeaveWhatLiesBetween) {
       EXPECT_EQ(products[at(r * 40 + n)], expected) << r << " " << n;
     }
   }
+}
+
+/// Bytes and scales of a matrix of integers, and the weights in the order of the specification.
+struct IntegerMatrix {
+  IntegerMatrix(const Shape& shape, int bits) : groups((shape.depth + kGroup - 1) / kGroup) {
+    const std::vector<float> draw = random_floats(shape.panels * groups * kGroup * 16, 7);
+    const std::vector<float> draw_scales = random_floats(shape.panels * groups * 16, 8);
+    bytes.resize(at(shape.panels * groups * 64 * bits));
+    weights.resize(draw.size());
+    for (const float scale : draw_scales) scales.push_back(kvreplay::to_half(scale));
+    for (std::size_t i = 0; i < draw.size(); ++i) {
+      const auto n = static_cast<std::int64_t>(i);
+      const std::int64_t k = n % kGroup;
+      const std::int64_t lane = n / kGroup % 16;
+      const std::int64_t group = n / kGroup / 16;
+      // The extremes come first, -128 among them, which no importer writes.
+      const int limit = bits == 8 ? 128 : 8;
+      const int weight = n < 64 * kGroup
+                             ? (n % 3 == 0 ? -limit : limit - 1)
+                             : std::clamp(static_cast<int>(draw[i] * static_cast<float>(limit) / 3),
+                                          -limit, limit - 1);
+      weights[i] = weight;
+      const std::int64_t place = bits == 8 ? k : k % 16;
+      std::uint8_t& byte = bytes[at(group * 64 * bits + place / 4 * 64 + 4 * lane + place % 4)];
+      byte = static_cast<std::uint8_t>(bits == 8 ? weight
+                                       : k < 16  ? byte | (weight + 8)
+                                                 : byte | (weight + 8) << 4);
+    }
+  }
+  std::int64_t groups;
+  std::vector<std::uint8_t> bytes;
+  std::vector<Half> scales;
+  std::vector<int> weights;  ///< [panels, groups, 16, 32]
+};
+
+/// Rows quantised one by one.
+struct IntegerRowsOf {
+  IntegerRowsOf(const Shape& shape, std::int64_t groups, const std::vector<float>& rows)
+      : values(at(shape.rows * groups * kGroup), 99),
+        scales(at(shape.rows * groups)),
+        sums(at(shape.rows * groups)) {
+    for (std::int64_t r = 0; r < shape.rows; ++r) {
+      quantise_row(rows.data() + r * shape.depth, shape.depth, values.data() + r * groups * kGroup,
+                   scales.data() + r * groups, sums.data() + r * groups);
+    }
+  }
+  std::vector<std::int8_t> values;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+};
+
+TEST_P(Matrix, IntegerProductsAreTheReferenceBitForBit) {
+  for (const int bits : {8, 4}) {
+    for (const Shape shape : {Shape{1, 32, 1}, Shape{1, 96, 5}, Shape{3, 48, 2}, Shape{8, 64, 3},
+                              Shape{13, 144, 4}, Shape{2, 2049, 5}}) {
+      SCOPED_TRACE(testing::Message()
+                   << bits << ": " << shape.rows << " " << shape.depth << " " << shape.panels);
+      const IntegerMatrix matrix(shape, bits);
+      const std::int64_t groups = matrix.groups;
+      std::vector<float> rows = random_floats(shape.rows * shape.depth, 1);
+      // A group whose values are all extremes, so that sums are as large as they get.
+      for (std::size_t i = 0; i < 32; ++i) rows[i] = i % 3 == 0 ? -5.0F : 5.0F;
+      const IntegerRowsOf from(shape, groups, rows);
+      const std::int64_t stride = shape.panels * 16 + 3;
+      std::vector<float> products(at(shape.rows * stride), 7.0F);
+      multiply({.rows = {from.values.data(), from.scales.data(), from.sums.data()},
+                .row_count = shape.rows,
+                .groups = groups,
+                .panel_count = shape.panels,
+                .products = products.data(),
+                .product_stride = stride},
+               {matrix.bytes.data(), matrix.scales.data()}, bits);
+      for (std::int64_t r = 0; r < shape.rows; ++r) {
+        for (std::int64_t n = 0; n < stride; ++n) {
+          float expected = n < shape.panels * 16 ? 0.0F : 7.0F;
+          for (std::int64_t g = 0; n < shape.panels * 16 && g < groups; ++g) {
+            const std::int64_t group = n / 16 * groups + g;
+            int dot = 0;
+            for (std::int64_t k = 0; k < kGroup; ++k) {
+              dot += matrix.weights[at((group * 16 + n % 16) * kGroup + k)] *
+                     from.values[at((r * groups + g) * kGroup + k)];
+            }
+            expected = std::fma(
+                static_cast<float>(dot),
+                to_float(matrix.scales[at(group * 16 + n % 16)]) * from.scales[at(r * groups + g)],
+                expected);
+          }
+          ASSERT_EQ(products[at(r * stride + n)], expected) << r << " " << n;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Matrix, RowsRoundToTheNearestInteger) {
+  std::vector<float> row = random_floats(80, 9);
+  row[3] = 8.0F;                                          // 127
+  row[4] = -8.0F;                                         // -127
+  for (std::size_t i = 32; i < 64; ++i) row[i] = 1e-31F;  // as good as 0
+  row[64] = std::numeric_limits<float>::quiet_NaN();
+  const IntegerRowsOf from({1, 80, 0}, 3, row);
+  EXPECT_EQ(from.values[3], 127);
+  EXPECT_EQ(from.values[4], -127);
+  EXPECT_EQ(from.scales[0], 8.0F / 127);
+  int sum = 0;
+  for (std::size_t i = 0; i < 32; ++i) {
+    EXPECT_EQ(from.values[i], std::nearbyint(row[i] * (127.0F / 8.0F))) << i;
+    sum += from.values[i];
+  }
+  EXPECT_EQ(from.sums[0], sum);
+  EXPECT_EQ(from.scales[1], 0);
+  EXPECT_EQ(from.scales[2], std::numeric_limits<float>::infinity());
+  EXPECT_THAT(std::span(from.values).subspan(32), testing::Each(0));
 }
 
 TEST_P(Matrix, SiluIsTheDefinition) {

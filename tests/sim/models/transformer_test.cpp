@@ -28,8 +28,12 @@ class RandomTransformer : public testing::TestWithParam<std::string> {
   static Model make(const std::string& kind) {
     static const TemporaryFolder folder;
     const std::string file = folder.file(kind + ".kvmodel");
-    const bool gemma = kind == "gemma";
-    write_random_model(file, {.rope_pairs = gemma ? "half" : kind, .gemma = gemma});
+    const bool gemma = kind.starts_with("gemma");
+    write_random_model(file, {.rope_pairs = kind == "interleaved" ? kind : "half",
+                              .gemma = gemma,
+                              .integer_bits = kind.ends_with("int8")   ? 8
+                                              : kind.ends_with("int4") ? 4
+                                                                       : 0});
     return Model(file);
   }
 
@@ -106,8 +110,36 @@ TEST_P(RandomTransformer, RopeMakesScoresDependOnDistanceAlone) {
   EXPECT_GT(std::abs(score(30, 10) - score(30, 11)), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, RandomTransformer, testing::Values("half", "interleaved", "gemma"),
+INSTANTIATE_TEST_SUITE_P(Kinds, RandomTransformer,
+                         testing::Values("half", "interleaved", "gemma", "half_int8", "gemma_int4"),
                          [](const auto& test) { return test.param; });
+
+/// Logits beside products in double precision; the row's rounding to 8 bits is what separates them.
+TEST(Transformer, IntegersAreTheWeightsOfLoadRow) {
+  const TemporaryFolder folder;
+  for (const int bits : {8, 4}) {
+    const std::string file = folder.file(std::to_string(bits) + ".kvmodel");
+    write_random_model(file, {.integer_bits = bits});
+    const Model model(file);
+    EXPECT_EQ(model.output().weight_bits(), bits + 0.5);
+    const std::int64_t inputs = model.output().inputs;
+    WorkerPool pool(1);
+    Transformer transformer(model, kTokens, pool);
+    const std::vector<float> hidden = random_row(inputs, 3);
+    const std::span<const float> logits = transformer.logits(hidden);
+    std::vector<float> weights(hidden.size());
+    for (std::int64_t output = 0; output < model.output().outputs; ++output) {
+      model.output().load_row(output, weights);
+      double expected = 0;
+      double bound = 0;
+      for (std::size_t i = 0; i < hidden.size(); ++i) {
+        expected += double{weights[i]} * double{hidden[i]};
+        bound += std::abs(double{weights[i]}) / 254;  // half a step of a row within -1 ... 1
+      }
+      EXPECT_NEAR(logits[static_cast<std::size_t>(output)], expected, bound + 1e-5) << output;
+    }
+  }
+}
 
 TEST(Transformer, LayersHaveBasesOfTheirOwn) {
   const TemporaryFolder folder;

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+
+#include "policies/kernels/algorithms.hpp"
+#include "policies/kernels/integer_products.hpp"
+
+namespace kvreplay::kernels {
+
+/// The products of integer_products.hpp over `Lanes`, sixteen floats, and the groups of weights
+/// that it multiplies by a row's: Groups::Bits8 and Bits4, made of a group's bytes, whose dot(row,
+/// sum) is the product with 32 integers of the given sum, as floats. As in algorithms.hpp,
+/// everything depends on these types.
+template <typename Lanes, typename Groups>
+struct IntegerAlgorithms {
+  static constexpr IntegerKernels table() {
+    return {.product8 = product<typename Groups::Bits8>,
+            .product4 = product<typename Groups::Bits4>,
+            .quantise_row = quantise_row};
+  }
+
+  /// Multiplies kRows rows by one panel.
+  template <typename Group, int kRows>
+  KVREPLAY_INLINE static void tile(const IntegerProduct& product, const IntegerPanels& panels,
+                                   std::int64_t row, std::int64_t panel) {
+    const std::int64_t groups = product.groups;
+    const std::uint8_t* weights = panels.weights + panel * groups * Group::kBytes;
+    const Half* scales = panels.scales + panel * groups * 16;
+    const std::int8_t* values = product.rows.values + row * groups * kGroup;
+    const float* row_scales = product.rows.scales + row * groups;
+    const std::int32_t* sums = product.rows.sums + row * groups;
+    Lanes total[kRows];
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) total[r] = Lanes::all(0.0f);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const Group group(weights + g * Group::kBytes);
+      const Lanes scale = Lanes::load(scales + g * 16);
+      KVREPLAY_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        const std::int64_t at = r * groups + g;
+        total[r] = Lanes::fma(group.dot(values + at * kGroup, sums[at]),
+                              scale * Lanes::all(row_scales[at]), total[r]);
+      }
+    }
+    KVREPLAY_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      total[r].store(product.products + (row + r) * product.product_stride + panel * 16);
+    }
+  }
+
+  template <typename Group>
+  static void product(const IntegerProduct& product, const IntegerPanels& panels) {
+    constexpr int kRows = Groups::kTileRows;
+    std::int64_t row = 0;
+    for (; row + kRows <= product.row_count; row += kRows) {
+      for (std::int64_t panel = 0; panel < product.panel_count; ++panel) {
+        tile<Group, kRows>(product, panels, row, panel);
+      }
+    }
+    for (; row < product.row_count; ++row) {
+      for (std::int64_t panel = 0; panel < product.panel_count; ++panel) {
+        tile<Group, 1>(product, panels, row, panel);
+      }
+    }
+  }
+
+  /// A group's scale is its largest magnitude / 127, so that values round to -127 ... 127, ties to
+  /// even. A group with NaN or infinity has an infinite scale, and products with it are not finite;
+  /// one whose largest magnitude is below 1e-30 is 0.
+  static void quantise_row(const float* row, std::int64_t n, std::int8_t* values, float* scales,
+                           std::int32_t* sums) {
+    for (std::int64_t begin = 0; begin < n; begin += kGroup) {
+      float padded[kGroup] = {};
+      const float* from = row + begin;
+      if (n - begin < kGroup) {
+        for (std::int64_t i = 0; i < n - begin; ++i) padded[i] = from[i];
+        from = padded;
+      }
+      // Floats without a sign are in the order of their bits; those of NaN are above infinity's.
+      std::uint32_t largest = 0;
+      for (int i = 0; i < kGroup; ++i) {
+        const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, from[i]) & 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+      }
+      const bool finite = largest < 0x7f800000u;
+      const float magnitude = __builtin_bit_cast(float, largest);
+      const bool zero = magnitude < 1e-30f;
+      const float inverse = finite && !zero ? 127.0f / magnitude : 0.0f;
+      std::int32_t sum = 0;
+      for (int i = 0; i < kGroup; ++i) {
+        // Adding 1.5 * 2^23 rounds to an integer, which stands in the sum's low bits.
+        const float shifted = from[i] * inverse + 12582912.0f;
+        const std::int32_t value = __builtin_bit_cast(std::int32_t, shifted) - 0x4b400000;
+        values[begin + i] = static_cast<std::int8_t>(finite ? value : 0);
+        sum += finite ? value : 0;
+      }
+      *scales++ = zero ? 0.0f : finite ? magnitude / 127.0f : __builtin_huge_valf();
+      *sums++ = sum;
+    }
+  }
+};
+
+}  // namespace kvreplay::kernels

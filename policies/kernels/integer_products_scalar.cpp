@@ -1,0 +1,51 @@
+#include "policies/kernels/integer_algorithms.hpp"
+#include "policies/kernels/lanes_scalar.hpp"
+
+namespace kvreplay::kernels {
+namespace {
+
+struct Groups {
+  static constexpr int kTileRows = 1;
+
+  struct Bits8 {
+    static constexpr std::int64_t kBytes = 512;
+    explicit Bits8(const std::uint8_t* from) : weights(from) {}
+    [[nodiscard]] LanesScalar dot(const std::int8_t* row, std::int32_t /*sum*/) const {
+      LanesScalar dots{};
+      for (int lane = 0; lane < 16; ++lane) {
+        std::int32_t total = 0;
+        for (int k = 0; k < kGroup; ++k) {
+          total += static_cast<std::int8_t>(weights[k / 4 * 64 + 4 * lane + k % 4]) * row[k];
+        }
+        dots.lane[lane] = static_cast<float>(total);
+      }
+      return dots;
+    }
+    const std::uint8_t* weights;
+  };
+
+  struct Bits4 {
+    static constexpr std::int64_t kBytes = 256;
+    explicit Bits4(const std::uint8_t* from) : weights(from) {}
+    [[nodiscard]] LanesScalar dot(const std::int8_t* row, std::int32_t sum) const {
+      LanesScalar dots{};
+      for (int lane = 0; lane < 16; ++lane) {
+        std::int32_t total = -8 * sum;
+        for (int k = 0; k < kGroup / 2; ++k) {
+          const int two = weights[k / 4 * 64 + 4 * lane + k % 4];
+          total += (two & 15) * row[k] + (two >> 4) * row[k + kGroup / 2];
+        }
+        dots.lane[lane] = static_cast<float>(total);
+      }
+      return dots;
+    }
+    const std::uint8_t* weights;
+  };
+};
+
+}  // namespace
+
+constinit const IntegerKernels kScalarIntegerKernels =
+    IntegerAlgorithms<LanesScalar, Groups>::table();
+
+}  // namespace kvreplay::kernels
