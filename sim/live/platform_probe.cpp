@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <thread>
 
 #include "base/error.hpp"
 #include "base/memory.hpp"
@@ -86,6 +88,10 @@ class Probe {
   static constexpr std::int64_t kLeastSteps = 12;
   static constexpr std::int64_t kWindow = 32;
   static constexpr std::uint64_t kScratchBytes = 256 << 20;
+  static constexpr std::uint32_t kBurstBytes = 16 << 10;
+  static constexpr std::uint32_t kLoopBytes = 64 << 10;
+  static constexpr std::size_t kLoopReads = 8;
+  static constexpr double kNoUs = 0.001;  ///< a table's times are above 0
 
   void say(const std::string& what) const {
     if (options_.on_point) options_.on_point(what);
@@ -182,6 +188,7 @@ class Probe {
         }
       }
     }
+    reads_in_a_step(target, io);
     for (auto& [kind, samples] : samples_) {
       std::map<std::string, std::vector<Sample>> by_part;
       for (const Sample& sample : samples) by_part[sample.part].push_back(sample);
@@ -270,6 +277,106 @@ class Probe {
         transfer(TransferKind::kWrites, layer);
       }
     }
+  }
+
+  /// What reads take longer in a step than in a closed loop of the device alone: after pauses in
+  /// which the processor computed, and while it computes.
+  void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
+    say("reads after pauses and beside computation");
+    struct Nobody final : LiveIo::Reader {
+      void on_read(const IoCommand& /*command*/, std::span<const std::byte> /*bytes*/) override {}
+    } nobody;
+    LiveIo io(target, io_options);
+    const auto draw = [&](std::size_t count, std::uint32_t bytes) {
+      std::vector<IoCommand> commands;
+      for (std::size_t i = 0; i < count; ++i) {
+        commands.push_back({random_.below(kScratchBytes / bytes) * bytes, bytes, false});
+      }
+      return commands;
+    };
+    /// Until all are done, and the share of a command in handing them over.
+    const auto burst_us = [&](std::size_t count) {
+      const std::vector<IoCommand> commands = draw(count, kBurstBytes);
+      LiveIo::Batch batch;
+      const std::int64_t begin = monotonic_ns();
+      io.read(commands, nobody, batch);
+      const double submit_us = us_since(begin) / static_cast<double>(count);
+      io.wait(batch);
+      return std::pair(us_since(begin), submit_us);
+    };
+    std::int64_t layer = architecture_.layers;
+    const auto compute_layer = [&](bool whole) {
+      const std::int32_t id = 0;
+      const std::int64_t position = 0;
+      if (layer == architecture_.layers) {
+        transformer_.begin({&id, 1}, {&position, 1});
+        layer = 0;
+      }
+      transformer_.project(layer, Transformer::kQueries | Transformer::kKeyValues);
+      if (!whole) return;
+      std::fill(transformer_.attended().begin(), transformer_.attended().end(), 0.0F);
+      transformer_.finish_layer();
+      ++layer;
+    };
+    struct AfterPause {
+      std::vector<double> pause_us;
+      std::array<std::vector<double>, 2> burst_us;  // without handing over a command
+    };
+    // Pauses of no, a part of one, one, two ... layers.
+    constexpr std::array<int, 6> kPauses{0, 1, 2, 3, 5, 9};
+    constexpr std::array<std::size_t, 2> kCounts{1, 16};
+    std::array<AfterPause, kPauses.size()> after;
+    std::int64_t end = monotonic_ns() + std::llround(4 * options_.seconds * 1e9);
+    while (after[0].pause_us.size() < 3 || monotonic_ns() < end) {
+      for (std::size_t which = 0; which < kCounts.size(); ++which) {
+        for (std::size_t i = 0; i < kPauses.size(); ++i) {
+          const std::int64_t begin = monotonic_ns();
+          if (kPauses[i] == 1) compute_layer(false);
+          for (int done = 1; done < kPauses[i]; ++done) compute_layer(true);
+          after[i].pause_us.push_back(us_since(begin));
+          const auto [all_us, submit_us] = burst_us(kCounts[which]);
+          // In a closed loop, what a request takes includes its own submission.
+          after[i].burst_us[which].push_back(i == 0 ? all_us : all_us - submit_us);
+        }
+      }
+    }
+    const double one_us = median(after[0].burst_us[0]);
+    const double many_us = median(after[0].burst_us[1]);
+    for (std::size_t i = 1; i < after.size(); ++i) {
+      const double pause_us = median(after[i].pause_us);
+      const double of_one = median(after[i].burst_us[0]) - one_us;
+      const double of_many = median(after[i].burst_us[1]) - many_us;
+      const double command = std::max((of_many - of_one) / (kCounts[1] - kCounts[0]), kNoUs);
+      result_.kinds["wake"]["transfer"].push_back({pause_us, std::max(of_one - command, kNoUs)});
+      result_.kinds["wake"]["command"].push_back({pause_us, command});
+    }
+    for (auto& [part, points] : result_.kinds["wake"]) sort(points);
+
+    const auto loop_us = [&] {  // of kLoopReads, with as many under way
+      LiveIo::Batch batch;
+      const std::int64_t begin = monotonic_ns();
+      io.read(draw(kLoopReads, kLoopBytes), nobody, batch);
+      while (batch.left > 0) io.poll(0);
+      return us_since(begin);
+    };
+    std::vector<double> alone;
+    std::vector<double> beside;
+    end = monotonic_ns() + std::llround(2 * options_.seconds * 1e9);
+    while (alone.size() < 3 || monotonic_ns() < end) {
+      for (int i = 0; i < 20; ++i) alone.push_back(loop_us());
+      std::atomic<bool> computing = false;
+      const std::jthread processor([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          compute_layer(true);
+          computing = true;
+        }
+      });
+      while (!computing) {
+      }
+      for (int i = 0; i < 20; ++i) beside.push_back(loop_us());
+    }
+    const double longer = std::max(median(beside) - median(alone), kNoUs);
+    result_.kinds["beside"][""] = {{double{kLoopReads} * kLoopBytes, longer}};
   }
 
   void note(const SystemSpec& system, LiveLayer& layer, const LiveLayerWork& before) {

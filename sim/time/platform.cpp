@@ -112,6 +112,20 @@ SimTime MeasuredKernel::ns(double work) const {
   return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
 }
 
+SimTime MeasuredKernels::transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
+                                           std::int64_t bytes, bool computing) const {
+  const auto after_idle = [&](const char* part) -> SimTime {
+    const MeasuredKernel* kernel = wake.find(part);
+    if (kernel == nullptr || idle_ns <= 0) return 0;
+    return kernel->ns(std::min(static_cast<double>(idle_ns) * 1e-3, kernel->points().back().work));
+  };
+  SimTime delay = after_idle("transfer") + commands * after_idle("command");
+  if (const MeasuredKernel* kernel = beside.find(""); kernel != nullptr && computing) {
+    delay += kernel->ns(static_cast<double>(bytes));
+  }
+  return delay;
+}
+
 std::string PlatformSpec::resolved() const {
   nlohmann::json object = to_json(arguments);
   if (kernels) object["kernels"] = nlohmann::json::parse(kernels_text);

@@ -68,6 +68,15 @@ struct MeasuredKernels {
   MeasuredKind buffered;  ///< likewise of entries outside groups
   MeasuredKind append;    ///< by new entries and those regrouped, by grouping part
   MeasuredKind submit;    ///< by commands that are handed to the system at once
+  // What a transfer takes longer than on the device alone, in a closed loop.
+  /// By the time (us) for which the device had nothing to do while the processor computed; parts
+  /// `transfer`, once, and `command`, for each of its commands. Beyond the last point as there.
+  MeasuredKind wake;
+  MeasuredKind beside;  ///< by bytes that are read or written while the processor computes
+
+  /// For a transfer of so many commands and bytes; `idle_ns` 0: others are under way.
+  [[nodiscard]] SimTime transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
+                                          std::int64_t bytes, bool computing) const;
 
   /// Calls visit(name, kind) for each of `kernels`.
   template <typename Kernels, typename Visit>
@@ -80,6 +89,8 @@ struct MeasuredKernels {
     visit("buffered", kernels.buffered);
     visit("append", kernels.append);
     visit("submit", kernels.submit);
+    visit("wake", kernels.wake);
+    visit("beside", kernels.beside);
   }
 };
 

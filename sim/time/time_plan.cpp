@@ -100,7 +100,8 @@ class StepTimer {
         spec_(cell.device),
         device_(cell.device.make(simulation_)),
         pipeline_(cell.pipeline.make({})),
-        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers))},
+        work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers)),
+              .measured = platform_.kernels ? &*platform_.kernels : nullptr},
         machine_(simulation_, *device_, work_) {
     if (options_.schedule != nullptr) {
       *options_.schedule = Schedule(device_->limits(), plan_.system + " on " + cell.device.name);

@@ -159,6 +159,8 @@ class Live(ProgramTest):
         self.assertIn("score of other parts: estimate, by the roofline", said)
         for kind in ("fetch", "submit", "decode of fp8", "buffered of fp16", "append of adaptive"):
             self.assertIn(f"{kind}: measured at 2 points", said)
+        for kind in ("wake of transfer", "wake of command", "beside"):
+            self.assertIn(f"{kind}: measured at ", said)
         self.assertIn("estimates, by the roofline", said)
         self.assertIn("none is measured", self.succeed("explain", "orin_agx"))
         said = self.succeed(
@@ -188,6 +190,21 @@ class Live(ProgramTest):
         for number in (1, 2):
             self.assertTrue((self.folder / f"validation/round-{number}/platform.json").exists())
         self.assertTrue((self.folder / "validation/validation.png").exists())
+
+    def test_validates_on_what_the_live_run_decided(self):
+        (self.folder / "tiny.json").write_text(json.dumps({
+            "title": "tiny", "source": "test", "layers": 4, "hidden_size": 96, "query_heads": 3,
+            "kv_heads": 1, "head_dim": 32, "ffn_size": 96, "vocabulary": 101, "weight_bits": 32,
+            "tied_embeddings": True} | tiny_shape(self.model)))
+        self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text", "ids.txt",
+                     "--token-ids", "--target", "target", "--create", "16MiB", "--systems",
+                     "in_memory,clusterkv", "--budgets", "32", "--prompt", PROMPT, "--steps", 8,
+                     "--probe-seconds", 0.02, "--same-decisions", "--out", "same")
+        both = [read_csv(self.folder / f"same/round-1/{side}/clusterkv-32/results.csv")[0]
+                for side in ("live", "simulated")]
+        for column in ("read_requests_per_step", "read_bytes_per_step"):
+            self.assertGreater(float(both[0][column]), 0)
+            self.assertEqual(both[0][column], both[1][column])
 
     def test_validation_refuses_an_unknown_shape_before_it_measures(self):
         self.refuses(["validate", "--model", self.model, "--model-config", "tinny", "--text", "ids.txt",

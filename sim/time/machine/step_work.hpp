@@ -7,6 +7,7 @@
 
 #include "devices/device.hpp"
 #include "sim/time/machine/machine.hpp"
+#include "sim/time/platform.hpp"
 
 namespace kvreplay {
 
@@ -33,6 +34,8 @@ struct LayerWork {
 struct StepWork {
   std::vector<LayerWork> layers;
   SimTime head_ns = 0;  ///< LM head
+  /// What transfers take longer than on the device alone; null: nothing.
+  const MeasuredKernels* measured = nullptr;
 
   /// Time of the kernels of one layer, or of the head for Machine::kNoLayer.
   [[nodiscard]] SimTime duration_ns(Kernels kernels, std::size_t layer) const {

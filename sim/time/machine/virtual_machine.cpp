@@ -69,7 +69,10 @@ void VirtualMachine::Transfer::on_event(std::uint64_t argument) {
   }
   const SimTime now = machine->simulation_.now();
   machine->command_ns_[kind == TransferKind::kWrites ? 1 : 0].push_back(now - started);
-  if (--machine->commands_under_way_ == 0) machine->io_busy_ns_ += now - machine->io_busy_since_;
+  if (--machine->commands_under_way_ == 0) {
+    machine->io_busy_ns_ += now - machine->io_busy_since_;
+    machine->io_idle_since_ = now;
+  }
   if (machine->observer_ != nullptr) {
     machine->observer_->on_commands(machine->commands_under_way_, now);
     if (left == 1) machine->observer_->on_transfer_end(kind, layer, now);
@@ -96,6 +99,7 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
     observer_->on_transfer_begin(kind, layer, simulation_.now(), commands);
   }
   if (commands.empty()) return;
+  const SimTime delay = delay_ns(commands);
   if (commands_under_way_ == 0) io_busy_since_ = simulation_.now();
   commands_under_way_ += commands.size();
   commands_started_ += std::ssize(commands);
@@ -103,7 +107,7 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   started.started = simulation_.now();
   if (observer_ != nullptr) observer_->on_commands(commands_under_way_, simulation_.now());
   const SimTime submit = work_.layers[layer].submit_ns[static_cast<std::size_t>(kind)];
-  if (submit == 0) {
+  if (submit == 0 && delay == 0) {
     for (const IoCommand& command : commands) device_.submit(command, started, kCompleted);
     return;
   }
@@ -112,8 +116,17 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   started.waiting.assign(commands.begin(), commands.end());
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const auto handed = static_cast<SimTime>(i + 1);
-    simulation_.schedule(begin + submit * handed / std::ssize(commands), started, i);
+    simulation_.schedule(begin + delay + submit * handed / std::ssize(commands), started, i);
   }
+}
+
+SimTime VirtualMachine::delay_ns(std::span<const IoCommand> commands) const {
+  if (work_.measured == nullptr) return 0;
+  const SimTime now = simulation_.now();
+  std::int64_t bytes = 0;
+  for (const IoCommand& command : commands) bytes += command.bytes;
+  return work_.measured->transfer_delay_ns(commands_under_way_ == 0 ? now - io_idle_since_ : 0,
+                                           std::ssize(commands), bytes, server_.free_at() > now);
 }
 
 Wait VirtualMachine::wait(TransferKind kind, std::size_t layer) {

@@ -87,6 +87,8 @@ class VirtualMachine final : public Machine {
     return transfers_[layer * kTransferKinds + static_cast<std::size_t>(kind)];
   }
   void resume(WaitingStep& step);
+  /// What a transfer that starts now takes longer than on the device alone.
+  [[nodiscard]] SimTime delay_ns(std::span<const IoCommand> commands) const;
 
   Simulation& simulation_;
   Device& device_;
@@ -102,6 +104,7 @@ class VirtualMachine final : public Machine {
   std::array<std::vector<SimTime>, 2> command_ns_;  // of reads, of writes
   SimTime io_busy_ns_ = 0;                          // of the closed busy periods
   SimTime io_busy_since_ = 0;                       // start of the open one
+  SimTime io_idle_since_ = 0;                       // end of the latest closed one
   MachineObserver* observer_ = nullptr;
 };
 

@@ -162,6 +162,18 @@ TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
   EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 9}}).ns(1), 0);
 }
 
+TEST(MeasuredKernels, TransfersWakeTheDeviceUpToTheLongestPauseMeasured) {
+  MeasuredKernels kernels;
+  EXPECT_EQ(kernels.transfer_delay_ns(5000, 3, 4096, true), 0);
+  kernels.wake.parts["transfer"] = MeasuredKernel({{.work = 10, .us = 2}, {.work = 20, .us = 12}});
+  kernels.wake.parts["command"] = MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 2}});
+  kernels.beside.any = MeasuredKernel({{.work = 4096, .us = 3}});
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 4096, false), 2000 + 3 * 1000);
+  EXPECT_EQ(kernels.transfer_delay_ns(90'000, 3, 4096, false), 12000 + 3 * 2000);
+  EXPECT_EQ(kernels.transfer_delay_ns(1000, 3, 4096, false), 3 * 100) << "none below 8 us";
+  EXPECT_EQ(kernels.transfer_delay_ns(0, 3, 8192, true), 6000) << "others are under way";
+}
+
 TEST(MeasuredKernels, BadPointsAreNamed) {
   const auto error = [](const std::string& points) {
     return user_error_of([&] {

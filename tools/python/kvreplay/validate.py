@@ -19,6 +19,7 @@ import math
 import pathlib
 import statistics
 import sys
+import tempfile
 
 from kvreplay import calls, result_tables
 from kvreplay.command_line import Parser, exit_code, number
@@ -134,26 +135,56 @@ def record_text(options, out):
     return trace
 
 
+def label_of(cell):
+    name, budget, _ = cell
+    return name if budget is None else f"{name}-{budget}"
+
+
+def live_words(options, cell, trace):
+    name, budget, system = cell
+    words = ["live", "--model", options.model, *text_words(options, options.text), "--system", name,
+             "--prompt", options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet"]
+    if budget is not None:
+        words += ["--budget", budget]
+    if needs_matrices(system):
+        words += ["--adapters", trace]
+    if not in_memory(system):
+        words += ["--target", options.target, *target_words(options)]
+    return words
+
+
+def own_trace(options, out, cell, trace):
+    """What the system's own queries were live. The run that records them is not the one that counts."""
+    own = out / "own" / f"{label_of(cell)}.kvtrace.h5"
+    if own.exists():
+        return own
+    tell(f"recording: {label_of(cell)}")
+    own.parent.mkdir(exist_ok=True)
+    matrices = needs_matrices(cell[2])
+    recorded = own.with_name("recorded.kvtrace.h5") if matrices else own
+    recorded.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=out) as folder:
+        call(*live_words(options, cell, trace), "--record", recorded, "--out",
+             pathlib.Path(folder) / "live")
+    if matrices:
+        call("adapt", out / "other.kvtrace.h5", recorded, own)
+        recorded.unlink()
+    return own
+
+
 def run_both(options, out, cell, device, platform, trace):
     """The rows of results.csv of the live run and of the simulated one."""
     name, budget, system = cell
-    label = name if budget is None else f"{name}-{budget}"
+    label = label_of(cell)
     live, simulated = out / "live" / label, out / "simulated" / label
     live.parent.mkdir(parents=True, exist_ok=True)
     simulated.parent.mkdir(parents=True, exist_ok=True)
     if not live.exists():
         tell(f"live: {label}")
-        words = ["live", "--model", options.model, *text_words(options, options.text), "--system", name,
-                 "--prompt", options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet",
-                 "--out", live]
-        if budget is not None:
-            words += ["--budget", budget]
-        if needs_matrices(system):
-            words += ["--adapters", trace]
-        if not in_memory(system):
-            words += ["--target", options.target, *target_words(options)]
-        call(*words)
+        call(*live_words(options, cell, trace), "--out", live)
     if not simulated.exists():
+        if options.same_decisions and not in_memory(system):
+            trace = own_trace(options, pathlib.Path(options.out), cell, trace)
         tell(f"simulated: {label}")
         sets = [f"trace={trace}", f"system={name}", f"model={shape_of(options)}",
                 f"platform={platform.resolve()}", f"device={device.resolve()}", "batch=1",
@@ -292,6 +323,9 @@ def parse_arguments():
                         help="threads of the products (default: 1)")
     parser.add_argument("--probe-seconds", type=number(float), default=0.5,
                         help="time of each measured point (default: 0.5)")
+    parser.add_argument("--same-decisions", action="store_true",
+                        help="simulate each system on the queries of a further live run of it, so that "
+                             "both read the same; without it, all follow the text under full attention")
     parser.add_argument("--rounds", type=number(int), default=1,
                         help="how often the processor is measured and every system run (default: 1)")
     parser.add_argument("--device", metavar="FILE", help="a fitted device, in place of a measured one")

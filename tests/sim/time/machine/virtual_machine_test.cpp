@@ -122,6 +122,34 @@ TEST_F(VirtualMachineTest, HandingOverCommandsTakesTheProcessorsTime) {
   EXPECT_EQ(work_.compute_ns(), 50000 + 2 * 4321 + 60);
 }
 
+TEST_F(VirtualMachineTest, TransfersAfterAPauseAndBesideKernelsTakeLonger) {
+  MeasuredKernels measured;
+  measured.wake.parts["transfer"] = MeasuredKernel({{.work = 1, .us = 1}, {.work = 4, .us = 4}});
+  measured.wake.parts["command"] =
+      MeasuredKernel({{.work = 1, .us = 0.01}, {.work = 2, .us = 0.01}});
+  measured.beside.any = MeasuredKernel({{.work = 800, .us = 0.4}});
+  work_.measured = &measured;
+  const auto step = [](VirtualMachineTest& test) -> StepTask {
+    using enum TransferKind;
+    Machine& machine = test.machine_;
+    co_await machine.compute(Kernels::kAttend, 0);
+    machine.start(kReads, 0);   // after 4 us: two commands, 4.02 us later
+    machine.start(kWrites, 0);  // not after a pause
+    co_await machine.wait(kReads, 0);
+    test.see();
+    co_await machine.wait(kWrites, 0);
+    const Wait score = machine.compute(Kernels::kScore, 0);
+    machine.start(kReads, 1);  // beside a kernel, but after no pause
+    co_await machine.wait(kReads, 1);
+    test.see();
+    co_await score;
+  };
+  EXPECT_EQ(run({step}), (std::vector<SimTime>{13000 + 400 + 300 + 700}));
+  EXPECT_EQ(seen_, (std::vector<SimTime>{8020 + 700, 14400}));
+  EXPECT_EQ(machine_.io_busy_ns(), 9000 + 1400);
+  EXPECT_EQ(machine_.computed_ns(), 4300) << "the processor has no part in it";
+}
+
 TEST_F(VirtualMachineTest, ComputesInTheOrderInWhichItWasAsked) {
   const auto step = [](VirtualMachineTest& test) -> StepTask {
     const Wait first = test.machine_.compute(Kernels::kScore, 0);
