@@ -85,7 +85,11 @@ def write(folder, dtype="F32", tied=True, biases=False, norms=False, seed=1, **c
 def imported(file, **config):
     """Writes a model of this `config` as the model file NAME.kvmodel, and returns its path; its
     source stays beside it, in NAME."""
-    source = write(file.with_suffix(""), **config)
+    return import_source(write(file.with_suffix(""), **config), file)
+
+
+def import_source(source, file):
+    """Writes the model file of a folder in Hugging Face's form, and returns its path."""
     subprocess.run([sys.executable, "-B", SOURCE / "tools/scripts/import_model.py", source, file],
                    check=True, stderr=subprocess.DEVNULL)
     return file
