@@ -70,7 +70,8 @@ std::string time_key(const std::string& place_key, const ModelSpec& model,
                  {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
                  {"options",
                   {options.batch, options.timed_steps, options.warm_up_steps, options.seed,
-                   options.prefill_chunk_tokens, options.after_prefill}}};
+                   options.prefill_chunk_tokens, options.after_prefill, options.idle_ns,
+                   static_cast<int>(options.idle_drops), options.turns_read_selected}}};
   return sha256_text(key.dump());
 }
 
