@@ -386,6 +386,7 @@ class Loader {
     cell.warm_up_steps = arguments.integer("warm_up_steps");
     cell.prefill_chunk_tokens = arguments.integer("prefill_chunk_tokens");
     cell.after_prefill = arguments.flag("after_prefill");
+    cell.shared_prefix = arguments.flag("shared_prefix");
     cell.idle_s = arguments.real("idle_s");
     cell.idle_drops = arguments.text("idle_drops");
     cell.turns_read = arguments.text("turns_read");
@@ -526,6 +527,7 @@ std::string cells_hash(const Experiment& experiment) {
                 cell.warm_up_steps,
                 cell.prefill_chunk_tokens,
                 cell.after_prefill,
+                cell.shared_prefix,
                 cell.idle_s,
                 cell.idle_drops,
                 cell.turns_read,
@@ -558,6 +560,10 @@ std::span<const Parameter> Experiment::parameters() {
       flag_parameter("after_prefill", false,
                      "whether decoding begins on the device as the prefill leaves it: with a full "
                      "write buffer, a booster in use, heat; false: on one that has done nothing"),
+      flag_parameter(
+          "shared_prefix", false,
+          "whether the sequences of a batch have their prompt in common, as many "
+          "questions about one document: it is computed and written once, and all read it"),
       real_parameter("idle_s", "s", 60, {0, 1e6},
                      "of a conversation: time between an answer and the next question"),
       choice_parameter(
@@ -613,6 +619,7 @@ std::string Experiment::resolved() const {
   object["warm_up_steps"] = distinct(cells, &Cell::warm_up_steps);
   object["prefill_chunk_tokens"] = distinct(cells, &Cell::prefill_chunk_tokens);
   object["after_prefill"] = distinct(cells, &Cell::after_prefill);
+  object["shared_prefix"] = distinct(cells, &Cell::shared_prefix);
   object["idle_s"] = distinct(cells, &Cell::idle_s);
   object["idle_drops"] = distinct(cells, &Cell::idle_drops);
   object["turns_read"] = distinct(cells, &Cell::turns_read);

@@ -271,11 +271,14 @@ PrefillRange prefill_range(const IoPlan& plan, std::int64_t turn) {
   return {plan.prompt_tokens + steps.begin, plan.prompt_tokens + steps.generated_begin};
 }
 
-SimTime recompute_time(const PrefillCell& cell, std::int64_t tokens) {
+SimTime recompute_time(const PrefillCell& cell, PrefillRange fresh) {
   PrefillCell prompt = cell;
   prompt.turn = 0;
-  const PromptWorkload workload(prompt, {0, tokens}, DeviceLimits{});
-  return workload.work().compute_ns() - workload.work().head_ns;
+  // Both have the index of the last token.
+  const auto time = [&](std::int64_t begin) {
+    return PromptWorkload(prompt, {begin, fresh.end}, DeviceLimits{}).work().compute_ns();
+  };
+  return time(0) - time(fresh.begin) + index_time(cell, fresh.end);
 }
 
 SimTime index_time(const PrefillCell& cell, std::int64_t tokens) {

@@ -63,9 +63,9 @@ struct PrefillRange {
 };
 [[nodiscard]] PrefillRange prefill_range(const IoPlan& plan, std::int64_t turn);
 
-/// What the first `tokens` take to be prefilled anew: computation and index. Writes are not
-/// counted.
-[[nodiscard]] SimTime recompute_time(const PrefillCell& cell, std::int64_t tokens);
+/// What a turn's prefill takes longer where it prefills all tokens anew: computation, and the index
+/// of them all. Writes are not counted.
+[[nodiscard]] SimTime recompute_time(const PrefillCell& cell, PrefillRange fresh);
 
 /// What the parts of the system take for the index of so many tokens, in all layers.
 [[nodiscard]] SimTime index_time(const PrefillCell& cell, std::int64_t tokens);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -139,8 +140,8 @@ class StepTimer {
     return {.plan = plan_,
             .model = model_,
             .platform = platform_,
-            .layers = layers_,
-            .batch = options_.batch,
+            .layers = prompt_layers_,
+            .batch = options_.shared_prefix ? 1 : options_.batch,
             .chunk_tokens = options_.prefill_chunk_tokens,
             .index_on_flash = pipeline_->index_on_flash(),
             .timeline = options_.timeline,
@@ -213,12 +214,23 @@ class StepTimer {
           layer.index_region.push_back(offset);
           offset += aligned(static_cast<std::uint64_t>(layer.plan->dram.index_bytes));
         }
-        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->io.prompt_write_bytes);
+        if (j == 0 || !options_.shared_prefix) {
+          timing_.prompt_write_bytes +=
+              static_cast<std::int64_t>(layer.plan->io.prompt_write_bytes);
+        }
         timing_.region_bytes += static_cast<std::int64_t>(layer.plan->io.region_bytes);
         timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
     }
     memory_region_ = offset;
+    prompt_layers_ = layers_;
+    if (!options_.shared_prefix) return;
+    for (TargetLayer& layer : prompt_layers_) {
+      if (layer.region.size() > 1) layer.region.resize(1);
+      if (!has_groups(layer)) continue;
+      const auto [rewritten, is_new] = rewritten_.try_emplace(layer.plan, layer.plan->io.writes);
+      if (is_new) coalesce(rewritten->second);
+    }
   }
 
   /// Of the layers with groups of their own, per element that is still visible.
@@ -275,6 +287,10 @@ class StepTimer {
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
       }
+      // What several sequences read of a shared prompt is read once.
+      if (options_.shared_prefix) {
+        for (auto* extents : {&reads_, &cache_reads_}) sort_distinct(*extents);
+      }
       const bool merge = target.plan == nullptr || target.plan->io.merge_reads;
       make_commands(reads_, false, merge, work.commands(TransferKind::kReads));
       make_commands(writes_, true, true, work.commands(TransferKind::kWrites));
@@ -305,6 +321,37 @@ class StepTimer {
     const std::int64_t of_head = model_.hidden_size * layer.head_dim;
     const std::int64_t query = std::max<std::int64_t>(1, layer.query_weights / of_head);
     return project_ns * query / (query + layer.key_value_weights / of_head);
+  }
+
+  /// Where the sequence with that region reads a range of the layer's.
+  void add_read(const TargetLayer& target, std::uint64_t region, const Extent& read,
+                std::vector<Extent>& all) const {
+    if (!options_.shared_prefix || region == target.region.front()) {
+      all.push_back({region + read.offset, read.bytes});
+      return;
+    }
+    const std::vector<Extent>& own = rewritten_.at(target.plan);
+    auto next = std::partition_point(
+        own.begin(), own.end(), [&](const Extent& extent) { return extent.end() <= read.offset; });
+    for (std::uint64_t at = read.offset; at < read.end();) {
+      const bool is_own = next != own.end() && next->offset <= at;
+      const std::uint64_t end = std::min(read.end(), is_own              ? next->end()
+                                                     : next != own.end() ? next->offset
+                                                                         : read.end());
+      all.push_back({(is_own ? region : target.region.front()) + at, end - at});
+      if (is_own && end == next->end()) ++next;
+      at = end;
+    }
+  }
+  static void sort_distinct(std::vector<Extent>& extents) {
+    const auto order = [](const Extent& a, const Extent& b) {
+      return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+    };
+    const auto same = [](const Extent& a, const Extent& b) {
+      return a.offset == b.offset && a.bytes == b.bytes;
+    };
+    std::sort(extents.begin(), extents.end(), order);
+    extents.erase(std::unique(extents.begin(), extents.end(), same), extents.end());
   }
 
   void make_commands(std::span<const Extent> extents, bool write, bool merge,
@@ -341,14 +388,12 @@ class StepTimer {
     }
     timing_.add(plan, at);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
-    for (const Extent& read : plan.io.reads_at(step)) {
-      reads_.push_back({region + read.offset, read.bytes});
-    }
+    for (const Extent& read : plan.io.reads_at(step)) add_read(target, region, read, reads_);
     for (const Extent& write : plan.io.writes_at(step)) {
       writes_.push_back({region + write.offset, write.bytes});
     }
     for (const Extent& read : plan.io.cache_reads_at(step)) {
-      cache_reads_.push_back({region + read.offset, read.bytes});
+      add_read(target, region, read, cache_reads_);
     }
     if (!target.index_region.empty()) {
       index_reads_.push_back({target.index_region[static_cast<std::size_t>(sequence)],
@@ -508,7 +553,7 @@ class StepTimer {
                          static_cast<std::uint64_t>(held.entry_bytes)};
     timing.index_read_ns = time_reads({index});
     timing.index_rebuild_ns = index_time(cell, timing.earlier_tokens);
-    timing.recompute_ns = recompute_time(cell, timing.earlier_tokens);
+    timing.recompute_ns = recompute_time(cell, prefill_range(plan_, turn));
     stored.push_back(entries);
     timing.restore_ns =
         time_reads(stored) + std::min(timing.index_read_ns, timing.index_rebuild_ns);
@@ -634,6 +679,9 @@ class StepTimer {
   /// Also runs each step, where a schedule is requested.
   std::optional<RecordingMachine> recorder_;
   std::vector<TargetLayer> layers_;
+  std::vector<TargetLayer> prompt_layers_;  ///< with the regions that the prompt is written to
+  /// With a shared prefix: what steps write of a layer, ascending.
+  std::map<const LayerPlan*, std::vector<Extent>> rewritten_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
   std::vector<Extent> writes_;
@@ -684,6 +732,10 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
     throw UserError({"", plan.system},
                     "every recorded layer is one of its dense_layers, so there is none to follow",
                     "a trace with a later layer");
+  }
+  if (options.shared_prefix && plan.turns.size() > 1) {
+    throw UserError({"", "shared_prefix"}, "found true, for a conversation of several turns",
+                    "false, or a trace of one prompt");
   }
   std::optional<IoPlan> projected;
   if (model.context_tokens > 0) projected = project_context(plan, model.context_tokens);

@@ -35,6 +35,9 @@ struct TimeOptions {
   /// heat. False: they begin on a device that has done nothing.
   bool after_prefill = false;
   Schedule* prefill_schedule = nullptr;  ///< receives what the prefill does, as one step
+  /// The sequences of the batch have their prompt in common: it is computed and written once, and
+  /// all read it where it lies. What a step rewrites of it, its sequence has of its own.
+  bool shared_prefix = false;
   // Of a conversation.
   SimTime idle_ns = 60'000'000'000;  ///< between an answer and the next question
   IdleDrops idle_drops = IdleDrops::kNothing;
@@ -125,7 +128,7 @@ struct TurnTiming {
   SimTime resume_ns = 0;  ///< what idle time took from memory is read, or made anew
   SimTime restore_ns =
       0;  ///< all that earlier turns left on flash is read, with nothing else to do
-  SimTime recompute_ns = 0;  ///< the same tokens are prefilled anew instead
+  SimTime recompute_ns = 0;  ///< recompute_time(): the same tokens are prefilled anew
   // Of the index that earlier turns left; the shorter one is part of resume_ns.
   SimTime index_read_ns = 0;
   SimTime index_rebuild_ns = 0;

@@ -43,6 +43,11 @@ class Chat(ProgramTest):
         file.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
         return file
 
+    def text(self, words):
+        file = self.folder / "other.txt"
+        file.write_text(words)
+        return file
+
     def record(self, out, *options):
         (self.folder / out).unlink(missing_ok=True)
         with mock.patch.dict(os.environ, {"SOURCE_DATE_EPOCH": "1000000000"}):
@@ -52,7 +57,8 @@ class Chat(ProgramTest):
 
     def test_a_conversation(self):
         trace = self.record("chat.kvtrace.h5", "--chat", self.chat(CHAT), "--steps", 8,
-                            "--generate", "--temperature", 1, "--seed", 3)
+                            "--generate", "--temperature", 1, "--seed", 3, "--adapt-text",
+                            self.text("a chip wears out and then it is what it is a chip is it"))
         self.succeed("verify", trace)
         with h5py.File(trace) as file:
             about = dict(file.attrs)

@@ -94,6 +94,8 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
   other.text_source = std::move(text.source);
   other.text_sha256 = std::move(text.sha256);
   other.sampling = std::nullopt;
+  other.segments.clear();
+  other.drawn = std::nullopt;
   other.prompt_tokens = tokens - 1;
   other.steps = 1;
   other.query_window = other.prompt_tokens;
