@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,23 @@
 #include "base/half.hpp"
 
 namespace kvreplay {
+
+/// A stretch of a conversation, from its own first token to the next one's.
+struct Segment {
+  std::string role;        ///< of kSegmentRoles
+  std::int64_t begin = 0;  ///< position of its first token
+  bool generated = false;  ///< decode steps; otherwise its tokens were prefilled
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+inline constexpr std::array kSegmentRoles = {"system", "user", "assistant"};
+
+/// What a conversation prefills at once, and the decode steps that follow: positions.
+struct Turn {
+  std::int64_t begin = 0;
+  std::int64_t generated_begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const Turn&, const Turn&) = default;
+};
 
 /// The properties of a trace: the root attributes (docs/trace-format.md).
 struct TraceInfo {
@@ -37,6 +55,9 @@ struct TraceInfo {
   std::string tokenizer;
   std::string text_source;
   std::string text_sha256;
+  /// Of a conversation: the first begins at 0, the first generated one at prompt_tokens, and the
+  /// last is generated. Empty where the trace is a prompt and its decode steps.
+  std::vector<Segment> segments;
   std::string text_mode;  ///< "teacher_forced", "greedy", "sampled", or "" where unknown
   std::string tool;
   std::string tool_version;
@@ -45,6 +66,8 @@ struct TraceInfo {
   /// Generated from statistics (`kvreplay synth`), not recorded from a model.
   bool synthetic = false;
 
+  /// From the first to the last; one where there are no segments.
+  [[nodiscard]] std::vector<Turn> turns() const;
   [[nodiscard]] std::int64_t decode_steps() const { return tokens - prompt_tokens; }
   [[nodiscard]] std::int64_t queries_per_kv_head() const { return query_heads / kv_heads; }
   /// Whether each recorded layer's frequencies follow from its base.

@@ -11,6 +11,11 @@ namespace kvreplay {
 
 inline constexpr const char* kTraceFormat = "kvtrace";
 inline constexpr std::int64_t kTraceFormatVersion = 1;
+/// Of a trace with segments.
+inline constexpr std::int64_t kConversationFormatVersion = 2;
+inline constexpr const char* kSegmentRolesName = "segment_roles";
+inline constexpr const char* kSegmentBegin = "segment_begin";
+inline constexpr const char* kSegmentGenerated = "segment_generated";
 inline constexpr std::array kTokenStatistics = {"entropy", "top_probability", "log_probability"};
 
 /// The model's layer number, two digits or more.

@@ -162,13 +162,64 @@ class RootAttributes {
   const Hdf5File& hdf5_;
 };
 
+/// Those of a conversation, checked against the trace's tokens and prompt_tokens.
+std::vector<Segment> read_segments(const RootAttributes& root, const TraceInfo& info) {
+  std::vector<Segment> segments;
+  const std::string roles = root.text(kSegmentRolesName);
+  const std::vector<std::string> allowed(kSegmentRoles.begin(), kSegmentRoles.end());
+  std::istringstream words(roles);
+  for (std::string role; words >> role;) {
+    if (std::find(allowed.begin(), allowed.end(), role) == allowed.end()) {
+      throw root.refuse(kSegmentRolesName, "'" + roles + "'",
+                        join(allowed) + ", one per segment, separated by spaces");
+    }
+    segments.push_back({role});
+  }
+  const std::string each = " for each of " + std::to_string(segments.size()) + " segment_roles";
+  const std::vector<std::int64_t> begin = root.integers(kSegmentBegin);
+  bool increasing = begin.size() == segments.size() && !begin.empty() && begin[0] == 0;
+  for (std::size_t i = 1; i < begin.size(); ++i) {
+    increasing = increasing && begin[i] > begin[i - 1] && begin[i] < info.tokens;
+  }
+  if (!increasing) {
+    throw root.refuse(kSegmentBegin, shape_text(begin),
+                      "increasing integers from 0 to " + std::to_string(info.tokens - 1) +
+                          ", the first 0, one" + each);
+  }
+  const std::vector<std::int64_t> generated = root.integers(kSegmentGenerated);
+  const bool flags = generated.size() == segments.size() &&
+                     std::all_of(generated.begin(), generated.end(),
+                                 [](std::int64_t flag) { return flag == 0 || flag == 1; });
+  if (!flags || generated.front() != 0 || generated.back() != 1) {
+    throw root.refuse(kSegmentGenerated, shape_text(generated),
+                      "0 or 1" + each + ", the first 0 and the last 1");
+  }
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    segments[i].begin = begin[i];
+    segments[i].generated = generated[i] == 1;
+  }
+  const auto first = std::find(generated.begin(), generated.end(), 1) - generated.begin();
+  if (begin[static_cast<std::size_t>(first)] != info.prompt_tokens) {
+    throw root.refuse(
+        kSegmentBegin, shape_text(begin),
+        "the first generated segment at prompt_tokens = " + std::to_string(info.prompt_tokens));
+  }
+  return segments;
+}
+
 TraceInfo read_info(const Hdf5File& hdf5) {
   const RootAttributes root(hdf5);
   if (!hdf5.has_attribute("/", "format")) {
     throw UserError(hdf5.place("/"), "is no trace: attribute 'format' is missing", kTraceFormat);
   }
   (void)root.choice("format", {kTraceFormat});
-  (void)root.integer("format_version", kTraceFormatVersion, kTraceFormatVersion);
+  const bool conversation = root.integer("format_version", kTraceFormatVersion,
+                                         kConversationFormatVersion) == kConversationFormatVersion;
+  if (conversation != hdf5.has_attribute("/", kSegmentRolesName)) {
+    throw root.refuse("format_version",
+                      conversation ? "2 without segment_roles" : "1 with segment_roles",
+                      "2 for a trace with segments, 1 for any other");
+  }
   if (!hdf5.has_attribute("/", "complete")) {
     throw UserError(hdf5.place("/"),
                     "attribute 'complete' is missing: the recording did not reach its end",
@@ -247,6 +298,7 @@ TraceInfo read_info(const Hdf5File& hdf5) {
   info.tokenizer = root.text("tokenizer");
   info.text_source = root.text("text_source");
   info.text_sha256 = root.sha256("text_sha256");
+  if (conversation) info.segments = read_segments(root, info);
   if (hdf5.has_attribute("/", "text_mode")) {
     info.text_mode = root.choice("text_mode", {"teacher_forced", "greedy", "sampled"});
   }
@@ -568,6 +620,22 @@ struct TraceReader::State {
   std::once_flag hashed;
   std::string hash;
 };
+
+std::vector<Turn> TraceInfo::turns() const {
+  if (segments.empty()) return {{0, prompt_tokens, tokens}};
+  std::vector<Turn> turns;
+  bool generating = true;
+  for (const Segment& segment : segments) {
+    if (!segment.generated && generating) {
+      if (!turns.empty()) turns.back().end = segment.begin;
+      turns.push_back({segment.begin, 0, tokens});
+    } else if (segment.generated && !generating) {
+      turns.back().generated_begin = segment.begin;
+    }
+    generating = segment.generated;
+  }
+  return turns;
+}
 
 TraceReader::TraceReader(std::string file) : state_(std::make_unique<State>(std::move(file))) {}
 TraceReader::~TraceReader() = default;

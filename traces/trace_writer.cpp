@@ -48,7 +48,8 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
     hdf5.write_integer_attribute("/", name, value);
   };
   text("format", kTraceFormat);
-  integer("format_version", kTraceFormatVersion);
+  integer("format_version",
+          info.segments.empty() ? kTraceFormatVersion : kConversationFormatVersion);
   text("model", info.model);
   text("model_revision", info.model_revision);
   text("weights_sha256", info.weights_sha256);
@@ -73,6 +74,19 @@ void write_attributes(Hdf5File& hdf5, const TraceInfo& info) {
   text("tokenizer", info.tokenizer);
   text("text_source", info.text_source);
   text("text_sha256", info.text_sha256);
+  if (!info.segments.empty()) {
+    std::string roles;
+    std::vector<std::int64_t> begin;
+    std::vector<std::int64_t> generated;
+    for (const Segment& segment : info.segments) {
+      roles += (roles.empty() ? "" : " ") + segment.role;
+      begin.push_back(segment.begin);
+      generated.push_back(segment.generated ? 1 : 0);
+    }
+    text(kSegmentRolesName, roles);
+    hdf5.write_integers_attribute("/", kSegmentBegin, begin);
+    hdf5.write_integers_attribute("/", kSegmentGenerated, generated);
+  }
   if (!info.text_mode.empty()) text("text_mode", info.text_mode);
   text("tool", info.tool);
   text("tool_version", info.tool_version);

@@ -246,6 +246,18 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
 
 }  // namespace
 
+std::vector<TurnSteps> turns_of(const TraceInfo& info, std::int64_t steps) {
+  std::vector<TurnSteps> turns;
+  if (info.segments.empty()) return turns;
+  for (const Turn& turn : info.turns()) {
+    const TurnSteps found{std::max<std::int64_t>(0, turn.begin - info.prompt_tokens),
+                          turn.generated_begin - info.prompt_tokens,
+                          std::min(turn.end - info.prompt_tokens, steps)};
+    if (found.generated_begin < found.end) turns.push_back(found);
+  }
+  return turns;
+}
+
 std::vector<WindowedLayer> recorded_layers(const TraceInfo& info) {
   std::vector<WindowedLayer> layers;
   for (std::size_t i = 0; i < info.recorded_layers.size(); ++i) {
@@ -323,6 +335,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     log.head_dim = info.head_dim;
     log.prompt_tokens = info.prompt_tokens;
     log.steps = steps;
+    log.turns = turns_of(info, steps);
     for (std::vector<DecidedLayer>& layer : layers) {
       log.formats = std::move(layer[i].formats);
       log.share_of_context |= layer[i].share_of_context;

@@ -49,6 +49,9 @@ void check_decidable(const TraceReader& trace, const NamedDecideSpec& system);
 /// that follow from those before, no token of the future, no more selected than the budget.
 void check_log_invariants(const AccessLog& log, const DecideSpec& spec);
 
+/// The turns of a conversation of which so many steps are replayed; none where it has no segments.
+[[nodiscard]] std::vector<TurnSteps> turns_of(const TraceInfo& info, std::int64_t steps);
+
 /// Stage 1: replays a trace through systems. All systems go through a layer together, so that the
 /// exact attention of each step (the reference of the quality metrics) is computed once for all of
 /// them. log[i] depends only on the trace, systems[i] and the seed: not on the other systems, and

@@ -9,6 +9,18 @@
 namespace kvreplay {
 namespace {
 
+/// Of `values`, with so many per step, those of the steps that were decoded.
+template <typename T>
+std::vector<T> decoded(const std::vector<T>& values, const AccessLog& log, std::int64_t per_step) {
+  if (log.turns.empty() || values.empty()) return values;
+  std::vector<T> kept;
+  for (const TurnSteps& turn : log.turns) {
+    kept.insert(kept.end(), values.begin() + turn.generated_begin * per_step,
+                values.begin() + turn.end * per_step);
+  }
+  return kept;
+}
+
 double mean(const std::vector<float>& values) {
   double sum = 0;
   for (const float value : values) sum += static_cast<double>(value);
@@ -37,16 +49,20 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
     made.layer = layer.layer;
     made.sliding_window = layer.sliding_window;
     made.full_attention = layer.full_attention;
-    made.means.recall = mean(layer.quality.recall);
-    made.means.attention_mass = mean(layer.quality.attention_mass);
-    made.means.best_attention_mass = mean(layer.quality.best_attention_mass);
-    made.means.output_error = mean(layer.quality.output_error);
-    made.means.residual_error = root_mean_square(layer.quality.residual_error);
+    const auto mean_of = [&](const std::vector<float>& values) {
+      return mean(decoded(values, log, log.query_heads));
+    };
+    made.means.recall = mean_of(layer.quality.recall);
+    made.means.attention_mass = mean_of(layer.quality.attention_mass);
+    made.means.best_attention_mass = mean_of(layer.quality.best_attention_mass);
+    made.means.output_error = mean_of(layer.quality.output_error);
+    made.means.residual_error = root_mean_square(decoded(layer.quality.residual_error, log, 1));
     double attended = 0;
     std::size_t count = 0;
     for (const StreamLog& stream : layer.streams) {
-      for (const std::int32_t tokens : stream.attended_count) attended += tokens;
-      count += stream.attended_count.size();
+      const auto counts = decoded(stream.attended_count, log, stream.query_heads);
+      for (const std::int32_t tokens : counts) attended += tokens;
+      count += counts.size();
       made.out_of_range += stream.out_of_range;
       made.coarse_channels += stream.coarse_channels;
     }

@@ -9,8 +9,8 @@
 
 namespace kvreplay {
 
-/// Means over decode steps, query heads and the recorded layers in which the system selects (not
-/// those with full attention): docs/metrics.md.
+/// Means over decode steps (not the prefilled tokens of later turns), query heads and the recorded
+/// layers in which the system selects (not those with full attention): docs/metrics.md.
 struct QualityMeans {
   double recall = 0;
   double attention_mass = 0;

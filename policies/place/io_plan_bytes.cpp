@@ -11,7 +11,8 @@ namespace {
 
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
-  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting, prompt] = layer;
+  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting, prompt, turns] =
+      layer;
   auto& [read_begin, reads, merge_reads, write_begin, writes, cache_read_begin, cache_reads,
          cache_paged, prompt_write_bytes, prompt_writes, prompt_ready, region_bytes, live_bytes] =
       io;
@@ -20,20 +21,23 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
   auto& [prompt_flops, prompt_square_flops, prompt_bytes] = prompt;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
+  auto& [live_begin, live, cached_begin, cached, memory, buffered, index] = turns;
   visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, merge_reads,
             write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
             prompt_writes, prompt_ready, prompt_flops, prompt_square_flops, prompt_bytes,
             region_bytes, live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes,
             moved_bytes, attended_tokens, score_bytes, score_flops, fetched_entries,
             decoded_entries, buffered_entries, regrouped_entries, cache_bytes, buffered_bytes,
-            index_bytes, fetched_bytes, entries_bytes);
+            index_bytes, fetched_bytes, entries_bytes, live_begin, live, cached_begin, cached,
+            memory, buffered, index);
 }
 
 /// Visits the numbers of a plan, without its kinds and layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
   auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers, share_of_context,
-         cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone] = plan;
+         cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone, turns] =
+      plan;
   visit_all(visit, system, prompt_tokens, steps, full_attention_layers, share_of_context,
             cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone);
 }
@@ -129,6 +133,24 @@ void check_layer(const LayerPlan& layer, std::int64_t plan_steps) {
   require_fit(layer.compute.attended_tokens.size() == steps);
 }
 
+void check_turns(const IoPlan& plan) {
+  std::int64_t last = 0;
+  for (const TurnSteps& turn : plan.turns) {
+    require_fit(turn.begin >= last && turn.generated_begin >= turn.begin &&
+                turn.end > turn.generated_begin && turn.end <= plan.steps);
+    last = turn.end;
+  }
+  const std::size_t later = plan.turns.empty() ? 0 : plan.turns.size() - 1;
+  for (const LayerPlan& layer : plan.layers) {
+    const LayerPlan::Turns& turns = layer.turns;
+    const std::size_t count = layer.full_attention ? 0 : later;
+    require_fit(turns.memory_bytes.size() == count && turns.buffered_bytes.size() == count &&
+                turns.index_bytes.size() == count);
+    check_extents(turns.live_begin, turns.live, count, layer.io.region_bytes);
+    check_extents(turns.cached_begin, turns.cached, count, layer.io.region_bytes);
+  }
+}
+
 struct PlanWriter {
   PackedWriter& write;
   void operator()(const auto& value) { write(value); }
@@ -160,6 +182,10 @@ struct ByteCounter {
 std::string to_bytes(const IoPlan& plan) {
   PackedWriter write;
   for_plan(plan, write);
+  write(std::ssize(plan.turns));
+  for (const TurnSteps& turn : plan.turns) {
+    visit_all(write, turn.begin, turn.generated_begin, turn.end);
+  }
   write(std::ssize(plan.kinds));
   for (const KvShape& kind : plan.kinds) {
     for_shape(kind, write);
@@ -174,6 +200,8 @@ IoPlan plan_from(std::string_view bytes) {
   PackedReader read(bytes);
   IoPlan plan;
   for_plan(plan, read);
+  plan.turns.resize(read.count());
+  for (TurnSteps& turn : plan.turns) visit_all(read, turn.begin, turn.generated_begin, turn.end);
   plan.kinds.resize(read.count());
   for (KvShape& kind : plan.kinds) {
     for_shape(kind, read);
@@ -186,6 +214,7 @@ IoPlan plan_from(std::string_view bytes) {
   read.check_end();
   require_fit(plan.steps >= 0 && plan.prompt_tokens >= 0);
   for (const LayerPlan& layer : plan.layers) check_layer(layer, plan.steps);
+  check_turns(plan);
   return plan;
 }
 

@@ -176,13 +176,14 @@ class HitCounter {
 
 class Placer {
  public:
-  Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout,
-         std::int64_t prompt_tokens, LayerPlan& plan, PlaceCheck* check)
+  Placer(std::vector<TargetStream>& streams, Cache& cache, Layout& layout, const AccessLog& log,
+         LayerPlan& plan, PlaceCheck* check)
       : streams_(streams),
         cache_(cache),
         layout_(layout),
         in_memory_(cache.holds_everything()),
-        prompt_tokens_(prompt_tokens),
+        prompt_tokens_(log.prompt_tokens),
+        turns_(log.turns),
         plan_(plan),
         step_reads_(plan.io.merge_reads),
         check_(check) {}
@@ -257,6 +258,11 @@ class Placer {
         std::max(plan_.dram.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
     plan_.io.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
     plan_.io.live_bytes = in_memory_ ? 0 : static_cast<std::uint64_t>(grouped_bytes);
+    for (std::size_t turn = 1; turn < turns_.size(); ++turn) {
+      if (turns_[turn].begin == step + 1) {
+        list_turn(in_memory_ ? grouped_bytes : 0, buffered_bytes + layout_.held_bytes());
+      }
+    }
   }
 
  private:
@@ -316,6 +322,27 @@ class Placer {
     plan_.io.cache_reads.insert(plan_.io.cache_reads.end(), held_.begin(), held_.end());
     held_.clear();
   }
+  /// Where the entries lie as a turn begins.
+  void list_turn(std::int64_t memory_bytes, std::int64_t buffered_bytes) {
+    LayerPlan::Turns& turns = plan_.turns;
+    std::vector<Extent> live;
+    std::vector<Extent> cached;
+    for (std::size_t s = 0; s < streams_.size() && !in_memory_; ++s) {
+      const auto stream = static_cast<std::int32_t>(s);
+      const StoredStream& stored = streams_[s].stored;
+      for (GroupId group = 0; group < stored.groups().count(); ++group) {
+        if (stored.groups().members(group).empty()) continue;
+        const bool held = cache_.contains({stream, group});
+        layout_.locate(stream, group, stored, held ? cached : live);
+      }
+    }
+    coalesce(live);
+    coalesce(cached);
+    finish(live, turns.live, turns.live_begin);
+    finish(cached, turns.cached, turns.cached_begin);
+    turns.memory_bytes.push_back(memory_bytes);
+    turns.buffered_bytes.push_back(buffered_bytes);
+  }
   /// The groups that the prompt leaves on flash, each when its last token is known.
   void list_prompt_writes() {
     bool whole_prompt = false;
@@ -358,6 +385,7 @@ class Placer {
   Layout& layout_;
   bool in_memory_;
   std::int64_t prompt_tokens_;
+  std::span<const TurnSteps> turns_;
   LayerPlan& plan_;
   StepReads step_reads_;
   PlaceCheck* check_;  ///< null: nothing is checked
@@ -375,8 +403,8 @@ class Placer {
 };
 
 /// Scoring costs, and the number of tokens attended to.
-void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, bool in_memory,
-                 LayerPlan& plan) {
+void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps,
+                 std::span<const TurnSteps> turns, bool in_memory, LayerPlan& plan) {
   for (std::int64_t step = 0; step < steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
     double attended = 0;
@@ -400,6 +428,14 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps, b
     plan.compute.score_flops.push_back(score_flops);
     plan.compute.buffered_entries.push_back(in_memory ? 0 : buffered);
     plan.dram.index_bytes = std::max(plan.dram.index_bytes, held_bytes);
+  }
+  for (std::size_t turn = 1; turn < turns.size(); ++turn) {
+    std::int64_t held_bytes = 0;
+    for (const TargetStream& stream : streams) {
+      const auto at = static_cast<std::size_t>(turns[turn].begin);
+      held_bytes += stream.by_kv_heads(stream.log->held_bytes[at]);
+    }
+    plan.turns.index_bytes.push_back(held_bytes);
   }
   for (const TargetStream& stream : streams) {
     const PromptWork& work = stream.log->prompt_work;
@@ -493,13 +529,12 @@ LayerPlan place_layer(const AccessLog& log, const OracleBounds::Layer& at, const
   plan.io.merge_reads = spec.merges_reads();
   if (cache->needs_future()) set_future_accesses(*cache, log, layer, target);
   PlaceCheck checker;
-  walk(streams, log.steps,
-       Placer(streams, *cache, *layout, log.prompt_tokens, plan, check ? &checker : nullptr));
+  walk(streams, log.steps, Placer(streams, *cache, *layout, log, plan, check ? &checker : nullptr));
   if (plan.io.cache_paged) {
     // No step reads what the cache holds after the last one.
     plan.io.cache_reads.resize(static_cast<std::size_t>(plan.io.cache_read_begin.back()));
   }
-  add_compute(streams, log.steps, cache->holds_everything(), plan);
+  add_compute(streams, log.steps, log.turns, cache->holds_everything(), plan);
   add_bound(log, at, spec.cache, target, bounds, plan);
   return plan;
 }
@@ -585,6 +620,14 @@ std::span<const Extent> LayerPlan::Io::cache_reads_at(std::int64_t step) const {
   return cache_paged ? extents_at(cache_reads, cache_read_begin, step) : std::span<const Extent>{};
 }
 
+std::span<const Extent> LayerPlan::Turns::live_at(std::int64_t turn) const {
+  return extents_at(live, live_begin, turn);
+}
+
+std::span<const Extent> LayerPlan::Turns::cached_at(std::int64_t turn) const {
+  return extents_at(cached, cached_begin, turn);
+}
+
 const OracleBounds::HitBytes& OracleBounds::get(const Layer& layer, const OracleCapacity& capacity,
                                                 const std::function<HitBytes()>& compute) {
   Bound* bound = nullptr;
@@ -612,7 +655,8 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShap
               .full_attention_layers = log.full_attention_layers,
               .layers = {},
               .share_of_context = log.share_of_context,
-              .cache_has_capacity = spec.has_capacity()};
+              .cache_has_capacity = spec.has_capacity(),
+              .turns = log.turns};
   note_parts(log, plan);
   for (std::int64_t kind = 0; kind < std::ssize(kinds); ++kind) {
     const KvShape& target = kinds[static_cast<std::size_t>(kind)];

@@ -133,6 +133,22 @@ struct LayerPlan {
     std::vector<std::int64_t> moved_bytes;  ///< read by the layout only to move them
   };
 
+  /// What lies where as each turn of a conversation after the first begins; empty under full
+  /// attention. Item i of the flat arrays is turn i + 1.
+  struct Turns {
+    std::vector<std::int64_t> live_begin{0};
+    std::vector<Extent> live;  ///< of groups that only flash holds, ascending, neighbours merged
+    std::vector<std::int64_t> cached_begin{0};
+    std::vector<Extent> cached;                ///< of groups that the cache holds too, likewise
+    std::vector<std::int64_t> memory_bytes;    ///< of groups that only memory holds
+    std::vector<std::int64_t> buffered_bytes;  ///< of entries outside groups
+    std::vector<std::int64_t> index_bytes;     ///< beside the entries: representatives
+
+    [[nodiscard]] std::int64_t count() const { return std::ssize(index_bytes); }
+    [[nodiscard]] std::span<const Extent> live_at(std::int64_t turn) const;
+    [[nodiscard]] std::span<const Extent> cached_at(std::int64_t turn) const;
+  };
+
   bool full_attention = false;      ///< LayerLog::full_attention: all in memory, no I/O
   std::int64_t sliding_window = 0;  ///< LayerLog's: what left it is neither stored nor read
   std::int64_t kind = 0;            ///< of IoPlan::kinds
@@ -141,6 +157,7 @@ struct LayerPlan {
   Dram dram;
   Accounting accounting;
   Prompt prompt;  ///< the index of the prompt
+  Turns turns{};
 };
 
 /// Writes of the prompt are told apart by the tokens that they need, in steps of this many.
@@ -164,6 +181,7 @@ struct IoPlan {
   std::string precision{};
   bool looks_ahead = false;         ///< selects with queries computed for that alone
   bool heads_select_alone = false;  ///< query heads of a KV head attend to tokens of their own
+  std::vector<TurnSteps> turns{};   ///< AccessLog's
 };
 
 /// Statistics of the ranges that the steps read, in bytes. (DynaKV, Figure 12, counts entries.)

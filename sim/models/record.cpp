@@ -75,12 +75,12 @@ TraceInfo trace_info(const Model& model, const RecordOptions& options) {
   info.tokenizer = model.tokenizer_name();
   info.text_source = options.text_source;
   info.text_sha256 = options.text_sha256;
-  info.text_mode = !options.sampling                    ? "teacher_forced"
-                   : options.sampling->temperature == 0 ? "greedy"
-                                                        : "sampled";
+  const std::optional<SamplingOptions>& drawn = options.sampling ? options.sampling : options.drawn;
+  info.text_mode = !drawn ? "teacher_forced" : drawn->temperature == 0 ? "greedy" : "sampled";
+  info.segments = options.segments;
   info.tool = "kvreplay record";
   info.tool_version = version();
-  info.seed = options.sampling ? static_cast<std::int64_t>(options.sampling->seed) : 0;
+  info.seed = drawn ? static_cast<std::int64_t>(drawn->seed) : 0;
   info.created_utc = options.created_utc;
   return info;
 }

@@ -29,6 +29,9 @@ struct RecordOptions {
   int threads = 1;
   std::int64_t chunk_tokens = 256;  ///< rows per matrix product; results do not depend on it
   // What the trace states about itself.
+  std::vector<Segment> segments = {};  ///< TraceInfo's; `ids` is then the whole conversation
+  /// How the model wrote some of `ids` before.
+  std::optional<SamplingOptions> drawn = std::nullopt;
   std::string text_source = {};
   std::string text_sha256 = {};
   std::string created_utc = {};

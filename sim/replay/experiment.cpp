@@ -386,6 +386,10 @@ class Loader {
     cell.warm_up_steps = arguments.integer("warm_up_steps");
     cell.prefill_chunk_tokens = arguments.integer("prefill_chunk_tokens");
     cell.after_prefill = arguments.flag("after_prefill");
+    cell.shared_prefix = arguments.flag("shared_prefix");
+    cell.idle_s = arguments.real("idle_s");
+    cell.idle_drops = arguments.text("idle_drops");
+    cell.turns_read = arguments.text("turns_read");
     cell.conversation_tokens = arguments.integer("conversation_tokens");
     cell.conversations_per_day = arguments.real("conversations_per_day");
     const std::vector<std::int64_t> batches = load_batches(point);
@@ -523,6 +527,10 @@ std::string cells_hash(const Experiment& experiment) {
                 cell.warm_up_steps,
                 cell.prefill_chunk_tokens,
                 cell.after_prefill,
+                cell.shared_prefix,
+                cell.idle_s,
+                cell.idle_drops,
+                cell.turns_read,
                 cell.conversation_tokens,
                 cell.conversations_per_day};
     for (const std::optional<Value>& value : cell.settings) {
@@ -552,6 +560,19 @@ std::span<const Parameter> Experiment::parameters() {
       flag_parameter("after_prefill", false,
                      "whether decoding begins on the device as the prefill leaves it: with a full "
                      "write buffer, a booster in use, heat; false: on one that has done nothing"),
+      flag_parameter(
+          "shared_prefix", false,
+          "whether the sequences of a batch have their prompt in common, as many "
+          "questions about one document: it is computed and written once, and all read it"),
+      real_parameter("idle_s", "s", 60, {0, 1e6},
+                     "of a conversation: time between an answer and the next question"),
+      choice_parameter(
+          "idle_drops", {"nothing", "cache", "memory"}, "nothing",
+          "of a conversation: what idle time takes from memory: nothing, the cache, or "
+          "memory (all but the weights, which is written before and read back)"),
+      choice_parameter("turns_read", {"all", "selected"}, "all",
+                       "of a conversation: the entries that new tokens of a later turn are "
+                       "prefilled against: all, or those that the system selects for them"),
       integer_parameter("conversation_tokens", "tokens", 256, {0, 1e9},
                         "tokens decoded per conversation, for wear"),
       real_parameter("conversations_per_day", "", 50, {0, 1e9},
@@ -598,6 +619,10 @@ std::string Experiment::resolved() const {
   object["warm_up_steps"] = distinct(cells, &Cell::warm_up_steps);
   object["prefill_chunk_tokens"] = distinct(cells, &Cell::prefill_chunk_tokens);
   object["after_prefill"] = distinct(cells, &Cell::after_prefill);
+  object["shared_prefix"] = distinct(cells, &Cell::shared_prefix);
+  object["idle_s"] = distinct(cells, &Cell::idle_s);
+  object["idle_drops"] = distinct(cells, &Cell::idle_drops);
+  object["turns_read"] = distinct(cells, &Cell::turns_read);
   object["conversation_tokens"] = distinct(cells, &Cell::conversation_tokens);
   object["conversations_per_day"] = distinct(cells, &Cell::conversations_per_day);
   if (!swept.empty()) {

@@ -29,6 +29,10 @@ struct Cell {
   std::int64_t warm_up_steps = 0;  ///< first decode steps that fill the caches and do not count
   std::int64_t prefill_chunk_tokens = 0;  ///< TimeOptions'
   bool after_prefill = false;             ///< TimeOptions'
+  bool shared_prefix = false;             ///< TimeOptions'
+  double idle_s = 0;                      ///< TimeOptions', as the two that follow
+  std::string idle_drops = "nothing";     ///< nothing, cache or memory
+  std::string turns_read = "all";         ///< all or selected
   std::int64_t conversation_tokens = 0;   ///< decoded per conversation, for wear
   double conversations_per_day = 0;
   /// This cell's values of Experiment::swept, in its order; none where the key reaches nothing that

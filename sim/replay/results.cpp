@@ -19,6 +19,7 @@
 #include "base/table.hpp"
 #include "sim/replay/phase_columns.hpp"
 #include "sim/replay/stage_keys.hpp"
+#include "sim/replay/turn_rows.hpp"
 
 namespace kvreplay {
 namespace {
@@ -437,6 +438,10 @@ void write_results(const std::string& folder, const ResultTable& cells, const Re
 
 void write_results(const std::string& folder, const Experiment& experiment,
                    const ReplayResult& result) {
+  const ResultTable turns = turn_rows(result.cells);
+  if (!turns.rows.empty()) {
+    write_text_file((std::filesystem::path(folder) / "turns.csv").string(), csv_text(turns));
+  }
   write_results(folder, result_rows(result.cells), quality_rows(result.layers),
                 manifest_json(experiment, result));
 }

@@ -1,6 +1,7 @@
 #include "sim/replay/stage_graph.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -48,6 +49,12 @@ TimeOptions time_options(const Cell& cell) {
   options.seed = cell.seed;
   options.prefill_chunk_tokens = cell.prefill_chunk_tokens;
   options.after_prefill = cell.after_prefill;
+  options.shared_prefix = cell.shared_prefix;
+  options.idle_ns = std::llround(cell.idle_s * 1e9);
+  options.idle_drops = cell.idle_drops == "memory"  ? IdleDrops::kMemory
+                       : cell.idle_drops == "cache" ? IdleDrops::kCache
+                                                    : IdleDrops::kNothing;
+  options.turns_read_selected = cell.turns_read == "selected";
   return options;
 }
 

@@ -61,16 +61,18 @@ std::string place_key(const std::string& decide_key, const PlaceSpec& spec,
 std::string time_key(const std::string& place_key, const ModelSpec& model,
                      const PlatformSpec& platform, const DeviceSpec& device,
                      const PartConfig<Pipeline>& pipeline, const TimeOptions& options) {
-  const json key{{"sources", kTimeSources},
-                 {"plan", place_key},
-                 {"model", to_json(model.arguments)},
-                 {"by_layer", model.by_layer},
-                 {"platform", json::parse(platform.resolved())},
-                 {"device", part_json(device.device.name(), device.device.arguments())},
-                 {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
-                 {"options",
-                  {options.batch, options.timed_steps, options.warm_up_steps, options.seed,
-                   options.prefill_chunk_tokens, options.after_prefill}}};
+  const json key{
+      {"sources", kTimeSources},
+      {"plan", place_key},
+      {"model", to_json(model.arguments)},
+      {"by_layer", model.by_layer},
+      {"platform", json::parse(platform.resolved())},
+      {"device", part_json(device.device.name(), device.device.arguments())},
+      {"pipeline", part_json(pipeline.name(), pipeline.arguments())},
+      {"options",
+       {options.batch, options.timed_steps, options.warm_up_steps, options.seed,
+        options.prefill_chunk_tokens, options.after_prefill, options.shared_prefix, options.idle_ns,
+        static_cast<int>(options.idle_drops), options.turns_read_selected}}};
   return sha256_text(key.dump());
 }
 

@@ -105,6 +105,12 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   for (Extent& extent : layer.io.prompt_writes) factor.grow(extent);
   // What needs the whole prompt still does.
   const Factor prompt{prompt_tokens, plan.prompt_tokens};
+  for (auto* extents : {&layer.turns.live, &layer.turns.cached}) {
+    for (Extent& extent : *extents) factor.grow(extent);
+  }
+  for (auto* bytes : {&layer.turns.memory_bytes, &layer.turns.index_bytes}) {
+    for (std::int64_t& of_turn : *bytes) factor.grow(of_turn);
+  }
   for (std::int64_t& tokens : layer.io.prompt_ready) prompt.grow(tokens);
   factor.grow(layer.prompt.flops);
   factor.grow(layer.prompt.square_flops);

@@ -17,17 +17,37 @@ namespace {
 
 constexpr std::int64_t kHalfBytes = 2;
 
+/// Of one layer, for a batch.
+struct IndexWork {
+  double flops = 0;
+  double bytes = 0;
+};
+IndexWork index_work(const PrefillCell& cell, const LayerPlan& plan, std::int64_t tokens) {
+  const LayerPlan::Prompt& prompt = plan.prompt;
+  const auto batch = static_cast<double>(cell.batch);
+  if (tokens == cell.plan.prompt_tokens) {
+    return {batch * static_cast<double>(prompt.flops + prompt.square_flops),
+            batch * static_cast<double>(prompt.bytes)};
+  }
+  const double ratio = static_cast<double>(tokens) / static_cast<double>(cell.plan.prompt_tokens);
+  return {
+      batch * ratio *
+          (static_cast<double>(prompt.flops) + ratio * static_cast<double>(prompt.square_flops)),
+      batch * ratio * static_cast<double>(prompt.bytes)};
+}
+
 /// A prompt as a step of a machine: layer u of the step is chunk u % chunks of layer u / chunks.
 class PromptWorkload {
  public:
-  PromptWorkload(const PrefillCell& cell, const DeviceLimits& limits) : cell_(cell) {
-    const std::int64_t prompt = cell.plan.prompt_tokens;
-    chunks_ = std::max<std::int64_t>(1, (prompt + cell.chunk_tokens - 1) / cell.chunk_tokens);
+  PromptWorkload(const PrefillCell& cell, PrefillRange range, const DeviceLimits& limits)
+      : cell_(cell), range_(range) {
+    const std::int64_t tokens = range_.end - range_.begin;
+    chunks_ = std::max<std::int64_t>(1, (tokens + cell.chunk_tokens - 1) / cell.chunk_tokens);
     for (std::int64_t layer = 0; layer < cell.model.layers; ++layer) {
-      std::int64_t written = 0;
+      std::int64_t written = range_.begin;
       for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
-        const std::int64_t begin = chunk * cell.chunk_tokens;
-        const std::int64_t end = std::min(prompt, begin + cell.chunk_tokens);
+        const std::int64_t begin = range_.begin + chunk * cell.chunk_tokens;
+        const std::int64_t end = std::min(range_.end, begin + cell.chunk_tokens);
         add_chunk(layer, begin, end, written, limits);
         written = end;
       }
@@ -39,6 +59,9 @@ class PromptWorkload {
   [[nodiscard]] const StepWork& work() const { return work_; }
   [[nodiscard]] std::int64_t chunks() const { return chunks_; }
   [[nodiscard]] std::int64_t layers() const { return cell_.model.layers; }
+  [[nodiscard]] bool is_later_turn() const { return cell_.turn > 0; }
+  /// Of earlier entries, that cross the link.
+  [[nodiscard]] std::int64_t read_bytes() const { return read_bytes_; }
   [[nodiscard]] SimTime index_ns() const { return index_ns_; }
   /// Of DRAM, moved by kernels.
   [[nodiscard]] double kernel_bytes() const { return kernel_bytes_; }
@@ -46,8 +69,8 @@ class PromptWorkload {
   /// What the states between layers take: of the whole prompt where one layer is done before the
   /// next, or of a chunk where every layer's entries stay anyway.
   [[nodiscard]] std::int64_t state_bytes() const {
-    const std::int64_t tokens =
-        writes_ ? cell_.plan.prompt_tokens : std::min(cell_.plan.prompt_tokens, cell_.chunk_tokens);
+    const std::int64_t tokens = writes_ ? range_.end - range_.begin
+                                        : std::min(range_.end - range_.begin, cell_.chunk_tokens);
     return cell_.batch * tokens * cell_.model.hidden_size * kHalfBytes;
   }
   /// The entries of the prompt that later chunks of the layer attend to.
@@ -55,7 +78,7 @@ class PromptWorkload {
     const LayerSpec& layer = cell_.model.layer(number);
     const TargetLayer& target = at(number);
     if (target.plan == nullptr || target.uses_earlier_entries) return 0;
-    const std::int64_t tokens = visible_tokens(cell_.plan.prompt_tokens, window_of(target));
+    const std::int64_t tokens = visible_tokens(range_.end, window_of(target));
     return cell_.batch * tokens * layer.kv_heads * layer.head_dim * kHalfBytes * vectors_of(layer);
   }
   /// What of a layer stays in memory when its prompt is done and written.
@@ -98,14 +121,15 @@ class PromptWorkload {
     kernel_bytes_ += compute.dram_bytes;
     if (!has_groups(target)) return;
     const LayerPlan& plan = *target.plan;
-    if (end == cell_.plan.prompt_tokens) {
-      const LayerPlan::Prompt& prompt = plan.prompt;
-      const auto batch = static_cast<double>(cell_.batch);
-      work.score_ns = index_compute(cell_.platform,
-                                    batch * static_cast<double>(prompt.flops + prompt.square_flops),
-                                    batch * static_cast<double>(prompt.bytes));
+    if (cell_.turn > 0) {
+      add_later_chunk(target, begin, end, limits, work);
+      return;
+    }
+    if (end == range_.end) {
+      const IndexWork index = index_work(cell_, plan, end);
+      work.score_ns = index_compute(cell_.platform, index.flops, index.bytes);
       index_ns_ += work.score_ns;
-      kernel_bytes_ += batch * static_cast<double>(prompt.bytes);
+      kernel_bytes_ += index.bytes;
     }
     const std::vector<std::int64_t>& ready = plan.io.prompt_ready;
     const auto first = std::upper_bound(ready.begin(), ready.end(), written) - ready.begin();
@@ -122,7 +146,50 @@ class PromptWorkload {
     writes_ = writes_ || !extents.empty();
   }
 
+  /// A chunk of a later turn reads earlier entries and writes what its tokens' steps write.
+  void add_later_chunk(const TargetLayer& target, std::int64_t begin, std::int64_t end,
+                       const DeviceLimits& limits, LayerWork& work) {
+    const LayerPlan& plan = *target.plan;
+    const bool first = begin == range_.begin;
+    const std::int64_t turn = cell_.turn - 1;
+    std::vector<Extent> reads;
+    std::vector<Extent> writes;
+    double score_flops = 0;
+    double score_bytes = 0;
+    for (const std::uint64_t region : target.region) {
+      const auto add = [&](std::span<const Extent> extents, std::vector<Extent>& all) {
+        for (const Extent& extent : extents) all.push_back({region + extent.offset, extent.bytes});
+      };
+      const bool lacks_cache = cell_.cache_dropped || plan.io.cache_paged;
+      if (first && lacks_cache) add(plan.turns.cached_at(turn), reads);
+      if (first && !cell_.reads_selected) add(plan.turns.live_at(turn), reads);
+      for (std::int64_t token = begin; token < end; ++token) {
+        const std::int64_t step = token - cell_.plan.prompt_tokens;
+        add(plan.io.writes_at(step), writes);
+        if (!cell_.reads_selected) continue;
+        const auto at = static_cast<std::size_t>(step);
+        add(plan.io.reads_at(step), reads);
+        score_flops += static_cast<double>(plan.compute.score_flops[at]);
+        score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
+      }
+    }
+    work.score_ns = index_compute(cell_.platform, score_flops, score_bytes);
+    index_ns_ += work.score_ns;
+    kernel_bytes_ += score_bytes;
+    // What several tokens select is read once.
+    coalesce(reads);
+    to_commands(reads, false, limits, work.commands(TransferKind::kReads), plan.io.merge_reads);
+    coalesce(writes);
+    to_commands(writes, true, limits, work.commands(TransferKind::kWrites));
+    writes_ = writes_ || !writes.empty();
+    for (const IoCommand& command : work.commands(TransferKind::kReads)) {
+      read_bytes_ += command.bytes;
+    }
+  }
+
   const PrefillCell& cell_;
+  PrefillRange range_;
+  std::int64_t read_bytes_ = 0;
   std::int64_t chunks_ = 1;
   StepWork work_;
   SimTime index_ns_ = 0;
@@ -134,7 +201,12 @@ class PromptWorkload {
 class PrefillObserver final : public MachineObserver {
  public:
   PrefillObserver(const PromptWorkload& workload, Timeline* timeline)
-      : workload_(workload), timeline_(timeline), unwritten_(workload.work().layers.size()) {}
+      : workload_(workload), timeline_(timeline), unwritten_(workload.work().layers.size()) {
+    // What earlier turns left.
+    for (std::int64_t layer = 0; workload.is_later_turn() && layer < workload.layers(); ++layer) {
+      kept_bytes_ += workload.kept_bytes(layer);
+    }
+  }
 
   void on_compute(Kernels kernels, std::size_t unit, SimTime begin, SimTime duration) override {
     const bool head = unit == Machine::kNoLayer;
@@ -142,8 +214,13 @@ class PrefillObserver final : public MachineObserver {
     const bool index = kernels == Kernels::kScore;
     if (head || (!index && static_cast<std::int64_t>(unit) % workload_.chunks() == 0)) {
       const std::int64_t finished = head ? workload_.layers() : layer;
-      if (finished > 0) kept_bytes_ += workload_.kept_bytes(finished - 1);
-      const std::int64_t entries = head ? 0 : workload_.entry_bytes(layer);
+      std::int64_t entries = head ? 0 : workload_.entry_bytes(layer);
+      if (workload_.is_later_turn()) {
+        // Those of the next layer arrive meanwhile.
+        if (!head && layer + 1 < workload_.layers()) entries += workload_.entry_bytes(layer + 1);
+      } else if (finished > 0) {
+        kept_bytes_ += workload_.kept_bytes(finished - 1);
+      }
       peak_bytes_ = std::max(peak_bytes_, kept_bytes_ + entries + waiting_bytes_);
     }
     if (timeline_ == nullptr || duration == 0) return;
@@ -151,15 +228,16 @@ class PrefillObserver final : public MachineObserver {
         head ? "LM head" : "layer " + std::to_string(layer) + (index ? " index" : " prefill"),
         begin, duration);
   }
-  void on_transfer_begin(TransferKind, std::size_t unit, SimTime now,
+  void on_transfer_begin(TransferKind kind, std::size_t unit, SimTime now,
                          std::span<const IoCommand> commands) override {
-    if (commands.empty()) return;
+    if (commands.empty() || kind != TransferKind::kWrites) return;
     Waiting& waiting = unwritten_[unit];
     waiting = {now, 0, std::ssize(commands)};
     for (const IoCommand& command : commands) waiting.bytes += command.bytes;
     waiting_bytes_ += waiting.bytes;
   }
-  void on_transfer_end(TransferKind, std::size_t unit, SimTime now) override {
+  void on_transfer_end(TransferKind kind, std::size_t unit, SimTime now) override {
+    if (kind != TransferKind::kWrites) return;
     const Waiting& waiting = unwritten_[unit];
     waiting_bytes_ -= waiting.bytes;
     if (timeline_ == nullptr) return;
@@ -187,8 +265,39 @@ class PrefillObserver final : public MachineObserver {
 
 }  // namespace
 
-StepTask prefill_step(Machine& machine) {
+PrefillRange prefill_range(const IoPlan& plan, std::int64_t turn) {
+  if (turn == 0) return {0, plan.prompt_tokens};
+  const TurnSteps& steps = plan.turns.at(static_cast<std::size_t>(turn));
+  return {plan.prompt_tokens + steps.begin, plan.prompt_tokens + steps.generated_begin};
+}
+
+SimTime recompute_time(const PrefillCell& cell, PrefillRange fresh) {
+  PrefillCell prompt = cell;
+  prompt.turn = 0;
+  // Both have the index of the last token.
+  const auto time = [&](std::int64_t begin) {
+    return PromptWorkload(prompt, {begin, fresh.end}, DeviceLimits{}).work().compute_ns();
+  };
+  return time(0) - time(fresh.begin) + index_time(cell, fresh.end);
+}
+
+SimTime index_time(const PrefillCell& cell, std::int64_t tokens) {
+  SimTime sum = 0;
+  for (const TargetLayer& target : cell.layers) {
+    if (!has_groups(target)) continue;
+    const IndexWork index = index_work(cell, *target.plan, tokens);
+    sum += index_compute(cell.platform, index.flops, index.bytes);
+  }
+  return sum;
+}
+
+StepTask prefill_step(Machine& machine, bool reads) {
+  if (reads) machine.start(TransferKind::kReads, 0);
   for (std::size_t unit = 0; unit < machine.layers(); ++unit) {
+    if (reads) {
+      if (unit + 1 < machine.layers()) machine.start(TransferKind::kReads, unit + 1);
+      co_await machine.wait(TransferKind::kReads, unit);
+    }
     co_await machine.compute(Kernels::kAttend, unit);
     co_await machine.compute(Kernels::kScore, unit);
     machine.start(TransferKind::kWrites, unit);
@@ -200,7 +309,8 @@ StepTask prefill_step(Machine& machine) {
 }
 
 Process run_prefill(PrefillCell cell, Simulation& simulation, Device& device, Prefill& prefill) {
-  const PromptWorkload workload(cell, device.limits());
+  const PromptWorkload workload(cell, prefill_range(cell.plan, cell.turn), device.limits());
+  const bool reads = cell.turn > 0;
   VirtualMachine machine(simulation, device, workload.work());
   PrefillObserver observer(workload, cell.timeline);
   machine.observe(observer);
@@ -210,26 +320,30 @@ Process run_prefill(PrefillCell cell, Simulation& simulation, Device& device, Pr
     recorder.run(prefill_step(recorder));
   }
   const SimTime begin = simulation.now();
-  co_await machine.run(prefill_step(machine));
+  co_await machine.run(prefill_step(machine, reads));
   prefill.ttft_ns = simulation.now() - begin;
   prefill.index_ns = workload.index_ns();
   prefill.compute_ns = machine.computed_ns() - prefill.index_ns;
   prefill.exposed_write_ns = prefill.ttft_ns - machine.computed_ns();
   prefill.busy_write_ns = machine.io_busy_ns();
   prefill.dram_bytes = observer.peak_bytes();
+  std::int64_t read_commands = 0;
   for (const LayerWork& layer : workload.work().layers) {
+    read_commands += std::ssize(layer.commands(TransferKind::kReads));
     for (const IoCommand& command : layer.commands(TransferKind::kWrites)) {
       prefill.write_bytes += command.bytes;
       prefill.write_commands += 1;
     }
   }
   if (machine.computed_ns() != workload.work().compute_ns() ||
-      machine.commands_started() != prefill.write_commands) {
+      machine.commands_started() != read_commands + prefill.write_commands) {
     throw std::logic_error("the prefill dropped or repeated work");
   }
-  prefill.energy = energy_of(cell.platform, machine.computed_ns(), prefill.exposed_write_ns,
-                             workload.kernel_bytes() + static_cast<double>(prefill.write_bytes),
-                             device.energy_nj(prefill.ttft_ns));
+  prefill.read_bytes = workload.read_bytes();
+  prefill.energy = energy_of(
+      cell.platform, machine.computed_ns(), prefill.exposed_write_ns,
+      workload.kernel_bytes() + static_cast<double>(prefill.read_bytes + prefill.write_bytes),
+      device.energy_nj(prefill.ttft_ns));
 }
 
 Prefill time_prefill(const PrefillCell& cell, const DeviceSpec& spec) {

@@ -30,6 +30,7 @@ struct Prefill {
   std::int64_t flash_write_bytes = 0;  ///< programmed in NAND, and still to be folded into it
   std::int64_t erases = 0;
   Energy energy;
+  std::int64_t read_bytes = 0;  ///< of earlier turns' entries; exposed and busy times count them
 
   /// Whether it was simulated.
   [[nodiscard]] bool known() const { return ttft_ns > 0; }
@@ -46,13 +47,35 @@ struct PrefillCell {
   bool index_on_flash = false;      ///< Pipeline::index_on_flash()
   Timeline* timeline = nullptr;     ///< sees the prefill
   Schedule* schedule = nullptr;     ///< receives what the prefill does, as one step
+  /// Of IoPlan::turns: 0 prefills the prompt; a later one its new tokens, against what lies where
+  /// as it begins.
+  std::int64_t turn = 0;
+  /// Of a later turn: reads what its tokens select, as they would one by one; otherwise all entries
+  /// that memory lacks.
+  bool reads_selected = false;
+  bool cache_dropped = false;  ///< the cache is read back, too
 };
+
+/// A prefill's positions: those before `begin` are known.
+struct PrefillRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+[[nodiscard]] PrefillRange prefill_range(const IoPlan& plan, std::int64_t turn);
+
+/// What a turn's prefill takes longer where it prefills all tokens anew: computation, and the index
+/// of them all. Writes are not counted.
+[[nodiscard]] SimTime recompute_time(const PrefillCell& cell, PrefillRange fresh);
+
+/// What the parts of the system take for the index of so many tokens, in all layers.
+[[nodiscard]] SimTime index_time(const PrefillCell& cell, std::int64_t tokens);
 
 /// The prompt, layer by layer and in chunks within a layer: a machine's layer is one chunk of one
 /// layer. Its kAttend is the model's work, its kScore the index's, and its writes are what can be
 /// written once both are done. Writes run behind the computation. The prompt is done when the first
 /// token's LM head has run and all its entries are written, because they wait in memory until then.
-[[nodiscard]] StepTask prefill_step(Machine& machine);
+/// With `reads`, a layer's earlier entries are read while the layer before computes.
+[[nodiscard]] StepTask prefill_step(Machine& machine, bool reads = false);
 
 /// Runs the prefill on a device, in a simulation of the caller's. A process that has ended has
 /// filled `prefill`, except for what the device does on its own afterwards.

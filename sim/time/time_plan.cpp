@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -79,6 +80,28 @@ std::vector<std::int64_t> draw_steps(std::int64_t usable, std::int64_t count, st
   return steps;
 }
 
+/// Steps of the plan that are decoded, without the first `warm_up`.
+std::vector<std::int64_t> decoded_steps(const IoPlan& plan, std::int64_t warm_up) {
+  std::vector<std::int64_t> steps;
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t step = begin; step < end; ++step) steps.push_back(step);
+  };
+  if (plan.turns.empty()) add(0, plan.steps);
+  for (const TurnSteps& turn : plan.turns) add(turn.generated_begin, turn.end);
+  steps.erase(steps.begin(), steps.begin() + std::min(warm_up, std::ssize(steps)));
+  if (steps.empty()) {
+    throw UserError({"", "warm_up_steps"}, "found " + std::to_string(warm_up),
+                    "fewer than the steps that are decoded");
+  }
+  return steps;
+}
+
+/// Moves what a machine's only layer has of a kind.
+StepTask transfer_step(Machine& machine, TransferKind kind) {
+  machine.start(kind, 0);
+  co_await machine.wait(kind, 0);
+}
+
 /// What time_plan() takes, with the plan as it is timed.
 struct TimedCell {
   const IoPlan& plan;
@@ -118,8 +141,8 @@ class StepTimer {
     return {.plan = plan_,
             .model = model_,
             .platform = platform_,
-            .layers = layers_,
-            .batch = options_.batch,
+            .layers = prompt_layers_,
+            .batch = options_.shared_prefix ? 1 : options_.batch,
             .chunk_tokens = options_.prefill_chunk_tokens,
             .index_on_flash = pipeline_->index_on_flash(),
             .timeline = options_.timeline,
@@ -130,14 +153,33 @@ class StepTimer {
     if (options_.prefill_chunk_tokens > 0) {
       timing_.prefill = time_prefill(prefill_cell(), spec_);
     }
-    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
-    const std::vector<std::int64_t> steps = draw_steps(usable, options_.timed_steps, options_.seed);
-    const Process process = decode(steps);
+    decoded_ = decoded_steps(plan_, options_.warm_up_steps);
+    const std::vector<std::int64_t> steps =
+        draw_steps(std::ssize(decoded_), options_.timed_steps, options_.seed);
+    run_to_end(decode(steps));
+    finish();
+    return std::move(timing_);
+  }
+
+  /// The turns of the plan, one after the other on one device.
+  std::vector<TurnTiming> run_turns() && {
+    blank_ = timing_;
+    run_to_end(converse());
+    finish();
+    turns_.back().timing = std::move(timing_);
+    return std::move(turns_);
+  }
+
+ private:
+  void run_to_end(const Process& process) {
     simulation_.spawn(process);
     simulation_.run();
     if (!process.done())
       throw std::logic_error("the pipeline waits for something that never happens");
+  }
 
+  /// Counts what the device did in the timed steps, until now.
+  void finish() {
     const DeviceCounters counters = device_->counters();
     const DeviceCounters& before = before_steps_;
     timing_.flash_read_bytes =
@@ -150,17 +192,17 @@ class StepTimer {
                              static_cast<std::int64_t>(before.unfolded_bytes);
     timing_.wrapped_write_bytes = static_cast<std::int64_t>(counters.wrapped_write_bytes);
     timing_.energy = energy();
-    timing_.reads = latency_of(machine_.command_ns(false));
-    timing_.writes = latency_of(machine_.command_ns(true));
+    timing_.reads = latency_of(machine_.command_ns(false), reads_before_);
+    timing_.writes = latency_of(machine_.command_ns(true), writes_before_);
     timing_.attended_tokens /=
-        static_cast<double>(std::ssize(steps) * options_.batch * model_.attention_layers());
-    if (static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
+        static_cast<double>(std::ssize(timing_.steps) * options_.batch * model_.attention_layers());
+    // Several sequences may miss what is then read once.
+    if (!options_.shared_prefix &&
+        static_cast<std::int64_t>(counters.host_read_bytes) < timing_.missed_bytes) {
       throw std::logic_error("the device read fewer bytes than the plan misses");
     }
-    return std::move(timing_);
   }
 
- private:
   /// What each layer follows; every (layer, sequence) with groups of its own gets a region,
   /// sequences of a layer side by side.
   void lay_out() {
@@ -175,10 +217,22 @@ class StepTimer {
           layer.index_region.push_back(offset);
           offset += aligned(static_cast<std::uint64_t>(layer.plan->dram.index_bytes));
         }
-        timing_.prompt_write_bytes += static_cast<std::int64_t>(layer.plan->io.prompt_write_bytes);
+        if (j == 0 || !options_.shared_prefix) {
+          timing_.prompt_write_bytes +=
+              static_cast<std::int64_t>(layer.plan->io.prompt_write_bytes);
+        }
         timing_.region_bytes += static_cast<std::int64_t>(layer.plan->io.region_bytes);
         timing_.live_bytes += static_cast<std::int64_t>(layer.plan->io.live_bytes);
       }
+    }
+    memory_region_ = offset;
+    prompt_layers_ = layers_;
+    if (!options_.shared_prefix) return;
+    for (TargetLayer& layer : prompt_layers_) {
+      if (layer.region.size() > 1) layer.region.resize(1);
+      if (!has_groups(layer)) continue;
+      const auto [rewritten, is_new] = rewritten_.try_emplace(layer.plan, layer.plan->io.writes);
+      if (is_new) coalesce(rewritten->second);
     }
   }
 
@@ -208,16 +262,15 @@ class StepTimer {
       waiting_ns += step.exposed_io_ns;
       dram_bytes += static_cast<double>(step.read_bytes + step.write_bytes);
     }
-    return energy_of(
-        platform_, compute_ns, waiting_ns, dram_bytes,
-        device_->energy_nj(prefill_on_ns_ + compute_ns + waiting_ns) - prefill_flash_nj_);
+    return energy_of(platform_, compute_ns, waiting_ns, dram_bytes,
+                     device_->energy_nj(on_ns_ + compute_ns + waiting_ns) - flash_nj_before_);
   }
 
-  /// The plan's step that sequence j follows when sequence 0 follows `step` (after the warm-up).
+  /// The plan's step that sequence j follows when sequence 0 follows `step` (of decoded_).
   [[nodiscard]] std::int64_t step_of(std::int64_t step, std::int64_t sequence) const {
-    const std::int64_t usable = plan_.steps - options_.warm_up_steps;
+    const std::int64_t usable = std::ssize(decoded_);
     const std::int64_t shift = sequence * usable / options_.batch;
-    return options_.warm_up_steps + (step + shift) % usable;
+    return decoded_[static_cast<std::size_t>((step + shift) % usable)];
   }
 
   /// Fills work_ with the work of the step, and counts it.
@@ -236,6 +289,10 @@ class StepTimer {
       for (auto* extents : {&reads_, &writes_, &index_reads_, &cache_reads_}) extents->clear();
       for (std::int64_t j = 0; j < options_.batch; ++j) {
         add_sequence(target, j, step_of(step, j), load);
+      }
+      // What several sequences read of a shared prompt is read once.
+      if (options_.shared_prefix) {
+        for (auto* extents : {&reads_, &cache_reads_}) sort_distinct(*extents);
       }
       const bool merge = target.plan == nullptr || target.plan->io.merge_reads;
       make_commands(reads_, false, merge, work.commands(TransferKind::kReads));
@@ -265,6 +322,37 @@ class StepTimer {
     const std::int64_t of_head = model_.hidden_size * layer.head_dim;
     const std::int64_t query = std::max<std::int64_t>(1, layer.query_weights / of_head);
     return project_ns * query / (query + layer.key_value_weights / of_head);
+  }
+
+  /// Where the sequence with that region reads a range of the layer's.
+  void add_read(const TargetLayer& target, std::uint64_t region, const Extent& read,
+                std::vector<Extent>& all) const {
+    if (!options_.shared_prefix || region == target.region.front()) {
+      all.push_back({region + read.offset, read.bytes});
+      return;
+    }
+    const std::vector<Extent>& own = rewritten_.at(target.plan);
+    auto next = std::partition_point(
+        own.begin(), own.end(), [&](const Extent& extent) { return extent.end() <= read.offset; });
+    for (std::uint64_t at = read.offset; at < read.end();) {
+      const bool is_own = next != own.end() && next->offset <= at;
+      const std::uint64_t end = std::min(read.end(), is_own              ? next->end()
+                                                     : next != own.end() ? next->offset
+                                                                         : read.end());
+      all.push_back({(is_own ? region : target.region.front()) + at, end - at});
+      if (is_own && end == next->end()) ++next;
+      at = end;
+    }
+  }
+  static void sort_distinct(std::vector<Extent>& extents) {
+    const auto order = [](const Extent& a, const Extent& b) {
+      return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+    };
+    const auto same = [](const Extent& a, const Extent& b) {
+      return a.offset == b.offset && a.bytes == b.bytes;
+    };
+    std::sort(extents.begin(), extents.end(), order);
+    extents.erase(std::unique(extents.begin(), extents.end(), same), extents.end());
   }
 
   void make_commands(std::span<const Extent> extents, bool write, bool merge,
@@ -302,14 +390,12 @@ class StepTimer {
     }
     timing_.add(plan, at);
     const std::uint64_t region = target.region[static_cast<std::size_t>(sequence)];
-    for (const Extent& read : plan.io.reads_at(step)) {
-      reads_.push_back({region + read.offset, read.bytes});
-    }
+    for (const Extent& read : plan.io.reads_at(step)) add_read(target, region, read, reads_);
     for (const Extent& write : plan.io.writes_at(step)) {
       writes_.push_back({region + write.offset, write.bytes});
     }
     for (const Extent& read : plan.io.cache_reads_at(step)) {
-      cache_reads_.push_back({region + read.offset, read.bytes});
+      add_read(target, region, read, cache_reads_);
     }
     if (!target.index_region.empty()) {
       index_reads_.push_back({target.index_region[static_cast<std::size_t>(sequence)],
@@ -317,7 +403,9 @@ class StepTimer {
     }
   }
 
-  static CommandLatency latency_of(std::vector<SimTime> ns) {
+  /// Of the commands after the first `before`.
+  static CommandLatency latency_of(const std::vector<SimTime>& all, std::size_t before) {
+    std::vector<SimTime> ns(all.begin() + static_cast<std::ptrdiff_t>(before), all.end());
     std::sort(ns.begin(), ns.end());
     return {std::ssize(ns), percentile(ns, 0.5), percentile(ns, 0.99), percentile(ns, 0.999)};
   }
@@ -330,10 +418,214 @@ class StepTimer {
       Prefill again;
       const Process prefill = run_prefill(cell, simulation_, *device_, again);
       co_await prefill;
-      prefill_on_ns_ = again.ttft_ns;
-      prefill_flash_nj_ = device_->energy_nj(again.ttft_ns);
-      before_steps_ = device_->counters();
+      on_ns_ += again.ttft_ns;
     }
+    begin_steps();
+    const Process timed = run_steps(steps);
+    co_await timed;
+  }
+
+  /// What finish() counts begins here.
+  void begin_steps() {
+    flash_nj_before_ = device_->energy_nj(on_ns_);
+    before_steps_ = device_->counters();
+    reads_before_ = machine_.command_ns(false).size();
+    writes_before_ = machine_.command_ns(true).size();
+    kernel_bytes_ = 0;
+  }
+
+  Process converse() {
+    for (std::size_t turn = 0; turn < plan_.turns.size(); ++turn) {
+      const TurnSteps& range = plan_.turns[turn];
+      if (turn > 0) {
+        // The idle time folds what the turn before has written.
+        const Process pause = rest(static_cast<std::int64_t>(turn));
+        co_await pause;
+        finish();
+        for (const StepTiming& step : timing_.steps) on_ns_ += step.latency_ns;
+        turns_.back().timing = std::exchange(timing_, blank_);
+      }
+      TurnTiming& timing = turns_.emplace_back();
+      const PrefillRange fresh = prefill_range(plan_, static_cast<std::int64_t>(turn));
+      timing.earlier_tokens = fresh.begin;
+      timing.new_tokens = fresh.end - fresh.begin;
+      timing.decoded_tokens = range.end - range.generated_begin;
+      const Process begin = begin_turn(static_cast<std::int64_t>(turn), timing);
+      co_await begin;
+      decoded_.clear();
+      // The warm-up is of the conversation; a turn keeps at least one step.
+      const std::int64_t warm = turn == 0 ? options_.warm_up_steps : 0;
+      for (std::int64_t step = std::min(range.generated_begin + warm, range.end - 1);
+           step < range.end; ++step) {
+        decoded_.push_back(step);
+      }
+      const std::vector<std::int64_t> steps =
+          draw_steps(std::ssize(decoded_), options_.timed_steps, options_.seed);
+      begin_steps();
+      const Process timed = run_steps(steps);
+      co_await timed;
+    }
+  }
+
+  /// Prefills the turn's new tokens, after what idle time took from memory is there again.
+  Process begin_turn(std::int64_t turn, TurnTiming& timing) {
+    PrefillCell cell = prefill_cell();
+    cell.timeline = nullptr;  // the timeline and the schedule are those of run()
+    cell.schedule = nullptr;
+    cell.turn = turn;
+    cell.reads_selected = options_.turns_read_selected;
+    cell.cache_dropped = options_.idle_drops != IdleDrops::kNothing;
+    if (turn > 0) {
+      const Process resumed = resume(turn, cell, timing);
+      co_await resumed;
+    }
+    const DeviceCounters before = device_->counters();
+    const double flash_nj = device_->energy_nj(on_ns_);
+    Prefill prefill;
+    const Process process = run_prefill(cell, simulation_, *device_, prefill);
+    co_await process;
+    on_ns_ += prefill.ttft_ns;
+    if (turn == 0) {
+      timing_.prefill = time_prefill(cell, spec_);
+      co_return;
+    }
+    const DeviceCounters after = device_->counters();
+    prefill.flash_write_bytes =
+        static_cast<std::int64_t>(after.flash_write_bytes + after.unfolded_bytes -
+                                  before.flash_write_bytes - before.unfolded_bytes);
+    prefill.erases = static_cast<std::int64_t>(after.erases - before.erases);
+    prefill.energy.flash_nj = device_->energy_nj(on_ns_) - flash_nj;
+    prefill.ttft_ns += timing.resume_ns;
+    const bool rebuilt = resumes_index_anew(timing);
+    prefill.index_ns += rebuilt ? timing.index_rebuild_ns : 0;
+    prefill.exposed_write_ns += timing.resume_ns - (rebuilt ? timing.index_rebuild_ns : 0);
+    timing_.prefill = prefill;
+  }
+
+  /// Where idle time drops memory.
+  [[nodiscard]] bool resumes_index_anew(const TurnTiming& timing) const {
+    return options_.idle_drops == IdleDrops::kMemory &&
+           timing.index_rebuild_ns < timing.index_read_ns;
+  }
+
+  /// What only memory holds as a turn begins, without the index, and the index.
+  struct InMemory {
+    std::int64_t entry_bytes = 0;
+    std::int64_t index_bytes = 0;
+  };
+  [[nodiscard]] InMemory in_memory(std::int64_t turn) const {
+    InMemory held;
+    const std::int64_t tokens = prefill_range(plan_, turn).begin;
+    for (const TargetLayer& target : layers_) {
+      if (target.plan == nullptr) {
+        held.entry_bytes += model_.state_bytes;
+      } else if (target.full_attention && !target.uses_earlier_entries) {
+        held.entry_bytes +=
+            full_attention_bytes(plan_, target) * visible_tokens(tokens, target.sliding_window) /
+            visible_tokens(plan_.prompt_tokens + plan_.steps, target.sliding_window);
+      } else if (has_groups(target)) {
+        const LayerPlan::Turns& turns = target.plan->turns;
+        const auto at = static_cast<std::size_t>(turn - 1);
+        held.entry_bytes += turns.memory_bytes[at] + turns.buffered_bytes[at];
+        if (!pipeline_->index_on_flash()) held.index_bytes += turns.index_bytes[at];
+      }
+    }
+    held.entry_bytes *= options_.batch;
+    held.index_bytes *= options_.batch;
+    return held;
+  }
+
+  /// Compares what the turn could begin with, and brings back what idle time took from memory.
+  Process resume(std::int64_t turn, const PrefillCell& cell, TurnTiming& timing) {
+    const InMemory held = in_memory(turn);
+    std::vector<Extent> stored;
+    for (const TargetLayer& target : layers_) {
+      if (!has_groups(target)) continue;
+      for (const std::uint64_t region : target.region) {
+        for (const auto extents :
+             {target.plan->turns.live_at(turn - 1), target.plan->turns.cached_at(turn - 1)}) {
+          for (const Extent& extent : extents) {
+            stored.push_back({region + extent.offset, extent.bytes});
+          }
+        }
+      }
+    }
+    const Extent index{memory_region_, static_cast<std::uint64_t>(held.index_bytes)};
+    const Extent entries{memory_region_ + aligned(index.bytes),
+                         static_cast<std::uint64_t>(held.entry_bytes)};
+    timing.index_read_ns = time_reads({index});
+    timing.index_rebuild_ns = index_time(cell, timing.earlier_tokens);
+    timing.recompute_ns = recompute_time(cell, prefill_range(plan_, turn));
+    stored.push_back(entries);
+    timing.restore_ns =
+        time_reads(stored) + std::min(timing.index_read_ns, timing.index_rebuild_ns);
+    timing.suspend_ns = suspend_ns_;
+    timing.suspend_bytes = suspend_bytes_;
+    if (options_.idle_drops != IdleDrops::kMemory) co_return;
+    const SimTime begin = simulation_.now();
+    const bool anew = resumes_index_anew(timing);
+    const Process read = transfer(anew ? std::vector{entries} : std::vector{index, entries}, false);
+    co_await read;
+    if (anew) co_await delay(simulation_, timing.index_rebuild_ns);
+    timing.resume_ns = simulation_.now() - begin;
+    on_ns_ += timing.resume_ns;
+  }
+
+  /// The time between a turn and the one before.
+  Process rest(std::int64_t turn) {
+    suspend_ns_ = 0;
+    suspend_bytes_ = 0;
+    if (options_.idle_drops == IdleDrops::kMemory) {
+      // Whether the index will be read is known only then, so that it is written.
+      const InMemory held = in_memory(turn);
+      const Extent index{memory_region_, static_cast<std::uint64_t>(held.index_bytes)};
+      const Extent entries{memory_region_ + aligned(index.bytes),
+                           static_cast<std::uint64_t>(held.entry_bytes)};
+      const SimTime begin = simulation_.now();
+      const Process written = transfer({index, entries}, true);
+      co_await written;
+      suspend_ns_ = simulation_.now() - begin;
+      suspend_bytes_ = held.index_bytes + held.entry_bytes;
+    }
+    co_await delay(simulation_, options_.idle_ns);
+  }
+
+  /// Commands for the extents, at once.
+  [[nodiscard]] StepWork transfer_work(std::vector<Extent> extents, TransferKind kind,
+                                       const DeviceLimits& limits) const {
+    std::erase_if(extents, [](const Extent& extent) { return extent.bytes == 0; });
+    coalesce(extents);
+    StepWork work{.layers = std::vector<LayerWork>(1)};
+    to_commands(extents, kind == TransferKind::kWrites, limits, work.layers[0].commands(kind));
+    return work;
+  }
+
+  Process transfer(std::vector<Extent> extents, bool write) {
+    const TransferKind kind = write ? TransferKind::kWrites : TransferKind::kReads;
+    const StepWork work = transfer_work(std::move(extents), kind, device_->limits());
+    VirtualMachine machine(simulation_, *device_, work);
+    co_await machine.run(transfer_step(machine, kind));
+  }
+
+  /// On a device that has done nothing.
+  [[nodiscard]] SimTime time_reads(std::vector<Extent> extents) const {
+    Simulation simulation;
+    const std::unique_ptr<Device> device = spec_.make(simulation);
+    const StepWork work = transfer_work(std::move(extents), TransferKind::kReads, device->limits());
+    VirtualMachine machine(simulation, *device, work);
+    SimTime end = 0;
+    const Process process = time_transfer(simulation, machine, end);
+    simulation.spawn(process);
+    simulation.run();
+    return end;
+  }
+  static Process time_transfer(const Simulation& simulation, VirtualMachine& machine,
+                               SimTime& end) {
+    co_await machine.run(transfer_step(machine, TransferKind::kReads));
+    end = simulation.now();
+  }
+
+  Process run_steps(const std::vector<std::int64_t>& steps) {
     for (const std::int64_t step : steps) {
       prepare(step);
       const SimTime begin = simulation_.now();
@@ -389,6 +681,9 @@ class StepTimer {
   /// Also runs each step, where a schedule is requested.
   std::optional<RecordingMachine> recorder_;
   std::vector<TargetLayer> layers_;
+  std::vector<TargetLayer> prompt_layers_;  ///< with the regions that the prompt is written to
+  /// With a shared prefix: what steps write of a layer, ascending.
+  std::map<const LayerPlan*, std::vector<Extent>> rewritten_;
   // Of the layer being prepared.
   std::vector<Extent> reads_;
   std::vector<Extent> writes_;
@@ -397,10 +692,19 @@ class StepTimer {
   std::vector<LayerCache> cache_;  ///< of the step being prepared, by layer
   std::int64_t commands_expected_ = 0;
   double kernel_bytes_ = 0;  ///< of DRAM, over the timed steps
-  // Of the prefill that they follow on the same device, if they do.
+  // As the timed steps begin, after what else the device has done.
   DeviceCounters before_steps_{};
-  SimTime prefill_on_ns_ = 0;
-  double prefill_flash_nj_ = 0;
+  SimTime on_ns_ = 0;
+  double flash_nj_before_ = 0;
+  std::size_t reads_before_ = 0;
+  std::size_t writes_before_ = 0;
+  std::vector<std::int64_t> decoded_;  ///< the plan's steps that are drawn from
+  // Of a conversation.
+  std::uint64_t memory_region_ = 0;  ///< what only memory held is written from here on
+  SimTime suspend_ns_ = 0;
+  std::int64_t suspend_bytes_ = 0;
+  Timing blank_;  ///< what every turn's timing begins with
+  std::vector<TurnTiming> turns_;
   Timing timing_;
 };
 
@@ -431,11 +735,21 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
                     "every recorded layer is one of its dense_layers, so there is none to follow",
                     "a trace with a later layer");
   }
-  if (model.context_tokens == 0) {
-    return StepTimer({plan, model, platform, device, pipeline, options}).run();
+  if (options.shared_prefix && plan.turns.size() > 1) {
+    throw UserError({"", "shared_prefix"}, "found true, for a conversation of several turns",
+                    "false, or a trace of one prompt");
   }
-  const IoPlan projected = project_context(plan, model.context_tokens);
-  return StepTimer({projected, model, platform, device, pipeline, options}).run();
+  std::optional<IoPlan> projected;
+  if (model.context_tokens > 0) projected = project_context(plan, model.context_tokens);
+  const TimedCell cell{projected ? *projected : plan, model, platform, device, pipeline, options};
+  Timing timing = StepTimer(cell).run();
+  if (!plan.turns.empty() && options.prefill_chunk_tokens > 0) {
+    TimeOptions turns = options;
+    turns.schedule = nullptr;
+    turns.timeline = nullptr;
+    timing.turns = StepTimer({cell.plan, model, platform, device, pipeline, turns}).run_turns();
+  }
+  return timing;
 }
 
 DramUse dram_use(const IoPlan& plan, const ModelSpec& model, const Pipeline& pipeline,

@@ -15,6 +15,13 @@ namespace kvreplay {
 class Schedule;
 class Timeline;
 
+/// What the time between two turns takes from memory.
+enum class IdleDrops {
+  kNothing,
+  kCache,   ///< the groups that the cache holds, which are on flash too
+  kMemory,  ///< all but the weights: what only memory holds is written before
+};
+
 struct TimeOptions {
   std::int64_t batch = 1;
   std::int64_t timed_steps = 64;   ///< steps to simulate; 0 = all after the warm-up
@@ -28,6 +35,13 @@ struct TimeOptions {
   /// heat. False: they begin on a device that has done nothing.
   bool after_prefill = false;
   Schedule* prefill_schedule = nullptr;  ///< receives what the prefill does, as one step
+  /// The sequences of the batch have their prompt in common: it is computed and written once, and
+  /// all read it where it lies. What a step rewrites of it, its sequence has of its own.
+  bool shared_prefix = false;
+  // Of a conversation.
+  SimTime idle_ns = 60'000'000'000;  ///< between an answer and the next question
+  IdleDrops idle_drops = IdleDrops::kNothing;
+  bool turns_read_selected = false;  ///< PrefillCell::reads_selected
 };
 
 /// One decoded token for every sequence of the batch.
@@ -67,6 +81,8 @@ struct CommandLatency {
   SimTime p999_ns = 0;
 };
 
+struct TurnTiming;
+
 /// What stage 3 measured.
 struct Timing {
   std::vector<StepTiming> steps;  ///< the timed ones, in order
@@ -96,9 +112,29 @@ struct Timing {
   CommandLatency reads;             ///< of the timed steps
   CommandLatency writes;
   Prefill prefill;
+  /// Of a conversation, all on one device, each with a prefill of its new tokens; empty where the
+  /// plan has no turns.
+  std::vector<TurnTiming> turns;
 
   /// Counts one step of one sequence of a layer that follows `plan`.
   void add(const LayerPlan& plan, std::size_t step);
+};
+
+/// One turn of a conversation.
+struct TurnTiming {
+  std::int64_t earlier_tokens = 0;  ///< before its new ones, of each sequence
+  std::int64_t new_tokens = 0;
+  std::int64_t decoded_tokens = 0;
+  SimTime resume_ns = 0;  ///< what idle time took from memory is read, or made anew
+  SimTime restore_ns =
+      0;  ///< all that earlier turns left on flash is read, with nothing else to do
+  SimTime recompute_ns = 0;  ///< recompute_time(): the same tokens are prefilled anew
+  // Of the index that earlier turns left; the shorter one is part of resume_ns.
+  SimTime index_read_ns = 0;
+  SimTime index_rebuild_ns = 0;
+  SimTime suspend_ns = 0;  ///< before the idle time: what only memory holds is written
+  std::int64_t suspend_bytes = 0;
+  Timing timing;  ///< prefill.ttft_ns has resume_ns in it
 };
 
 /// What the plan holds in memory for `batch` sequences of the model.

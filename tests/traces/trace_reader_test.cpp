@@ -265,6 +265,61 @@ TEST_F(TraceReaderTest, RopeByLayer) {
   EXPECT_EQ(TraceReader(path_).info().rope_theta_at(1), 10000);
 }
 
+/// Prompt 16, steps 8: a system's and a user's part, an answer, a question and its answer.
+void add_segments(RawTrace& raw) {
+  using Integers = std::vector<std::int64_t>;
+  raw.attributes["format_version"] = std::int64_t{2};
+  raw.attributes["segment_roles"] = std::string("system user assistant user assistant");
+  raw.attributes["segment_begin"] = Integers{0, 3, 16, 18, 21};
+  raw.attributes["segment_generated"] = Integers{0, 0, 1, 0, 1};
+}
+
+TEST_F(TraceReaderTest, AConversationHasSegmentsAndTurns) {
+  raw_.write(path_);
+  EXPECT_TRUE(TraceReader(path_).info().segments.empty());
+  EXPECT_THAT(TraceReader(path_).info().turns(), testing::ElementsAre(Turn{0, 16, 24}));
+  add_segments(raw_);
+  raw_.write(path_);
+  const TraceReader reader(path_);
+  reader.verify();
+  EXPECT_THAT(reader.info().segments,
+              testing::ElementsAre(Segment{"system", 0, false}, Segment{"user", 3, false},
+                                   Segment{"assistant", 16, true}, Segment{"user", 18, false},
+                                   Segment{"assistant", 21, true}));
+  EXPECT_THAT(reader.info().turns(), testing::ElementsAre(Turn{0, 16, 18}, Turn{18, 21, 24}));
+}
+
+TEST_F(TraceReaderTest, SegmentsHaveTheirRange) {
+  using Integers = std::vector<std::int64_t>;
+  const std::vector<std::pair<std::string, RawAttribute>> bad = {
+      {"format_version", std::int64_t{1}},
+      {"format_version", std::int64_t{3}},
+      {"segment_roles", std::string("system user tool user assistant")},
+      {"segment_begin", Integers{0, 3, 16, 18}},
+      {"segment_begin", Integers{1, 3, 16, 18, 21}},
+      {"segment_begin", Integers{0, 3, 16, 16, 21}},
+      {"segment_begin", Integers{0, 3, 16, 18, 24}},
+      {"segment_begin", Integers{0, 3, 15, 18, 21}},
+      {"segment_generated", Integers{0, 0, 1, 0}},
+      {"segment_generated", Integers{0, 0, 1, 0, 2}},
+      {"segment_generated", Integers{1, 0, 1, 0, 1}},
+      {"segment_generated", Integers{0, 0, 1, 1, 0}},
+  };
+  for (const auto& [name, value] : bad) {
+    raw_ = RawTrace();
+    add_segments(raw_);
+    raw_.attributes[name] = value;
+    EXPECT_THAT(error_on_open(), AllOf(HasSubstr(path_ + ": /: "), HasSubstr("'" + name + "' is "),
+                                       HasSubstr("allowed: ")));
+  }
+  for (const char* name : {"segment_begin", "segment_generated"}) {
+    raw_ = RawTrace();
+    add_segments(raw_);
+    raw_.attributes.erase(name);
+    EXPECT_THAT(error_on_open(), HasSubstr("'" + std::string(name) + "' is missing"));
+  }
+}
+
 TEST_F(TraceReaderTest, RequiredDataSets) {
   const RawTrace sound;
   for (const auto& [path, dataset] : sound.datasets) {

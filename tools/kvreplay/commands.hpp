@@ -14,6 +14,7 @@ void add_merge(CLI::App& program);
 void add_table(CLI::App& program);
 void add_tune(CLI::App& program);
 void add_recommend(CLI::App& program);
+void add_restore(CLI::App& program);
 void add_cache(CLI::App& program);
 void add_list(CLI::App& program);
 void add_explain(CLI::App& program);

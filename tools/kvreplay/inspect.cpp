@@ -46,6 +46,13 @@ Json to_json(const TraceInfo& info) {
                {"seed", info.seed},
                {"created_utc", info.created_utc},
                {"synthetic", info.synthetic}};
+  if (!info.segments.empty()) {
+    Json& segments = json["segments"] = Json::array();
+    for (const Segment& segment : info.segments) {
+      segments.push_back(
+          {{"role", segment.role}, {"begin", segment.begin}, {"generated", segment.generated}});
+    }
+  }
   if (!info.layer_rope_theta.empty()) json["layer_rope_theta"] = info.layer_rope_theta;
   return json;
 }

@@ -108,6 +108,7 @@ int run_command(int argc, char** argv) {
   add_table(program);
   add_tune(program);
   add_recommend(program);
+  add_restore(program);
   add_cache(program);
   add_list(program);
   add_explain(program);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -12,6 +13,7 @@
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/hash.hpp"
 #include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/utc_time.hpp"
@@ -29,6 +31,7 @@ struct RecordCommand {
   std::string model;
   TextOptions text;
   TextOptions adapt;
+  std::string chat;
   std::int64_t adapt_tokens = 4096;
   bool adapt_spread = false;
   std::string layers = "all";
@@ -91,6 +94,8 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
   other.text_source = std::move(text.source);
   other.text_sha256 = std::move(text.sha256);
   other.sampling = std::nullopt;
+  other.segments.clear();
+  other.drawn = std::nullopt;
   other.prompt_tokens = tokens - 1;
   other.steps = 1;
   other.query_window = other.prompt_tokens;
@@ -109,21 +114,45 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
   return adapters;
 }
 
+/// A conversation with all its answers: the model writes its own first, and the recording follows
+/// them as one text. The options receive its segments.
+ModelText load_conversation(const RecordCommand& command, const Model& model,
+                            RecordOptions& options) {
+  const Chat chat = load_chat(command.chat, model);
+  const std::int64_t most = command.steps.value_or(options.steps);
+  ChatText written =
+      write_chat(model, chat, most, command.sampling, options.threads, options.chunk_tokens);
+  options.segments = std::move(written.segments);
+  const auto answer = std::find_if(options.segments.begin(), options.segments.end(),
+                                   [](const Segment& segment) { return segment.generated; });
+  if (chat.draws()) options.drawn = command.sampling;
+  options.sampling = std::nullopt;
+  const std::int64_t tokens = std::ssize(written.ids);
+  return {std::move(written.ids), std::filesystem::path(command.chat).filename().string(),
+          sha256_file(command.chat), answer->begin, tokens - answer->begin};
+}
+
 void record(const RecordCommand& command) {
   check_is_new(command.out);
   const Model model(find_model(command.model));
   RecordOptions options = command.record;
-  ModelText text = load_text(command.text, model);
+  if (options.threads == 0) options.threads = processor_count();
+  if (command.generate) options.sampling = command.sampling;
+  ModelText text;
+  if (command.chat.empty()) {
+    text = load_text(command.text, model);
+  } else {
+    text = load_conversation(command, model, options);
+  }
   options.ids = std::move(text.ids);
   options.text_source = std::move(text.source);
   options.text_sha256 = std::move(text.sha256);
   options.prompt_tokens =
       command.prompt.value_or(text.prompt_tokens.value_or(options.prompt_tokens));
-  options.steps = command.steps.value_or(text.steps.value_or(options.steps));
+  options.steps = command.chat.empty() ? command.steps.value_or(text.steps.value_or(options.steps))
+                                       : *text.steps;
   options.layers = parse_layers(command.layers);
   options.created_utc = utc_now();
-  if (command.generate) options.sampling = command.sampling;
-  if (options.threads == 0) options.threads = processor_count();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
   if (!command.adapt.text.empty() || !command.adapt.token_ids.empty()) {
     // A mistake about the text itself comes before work on the other.
@@ -144,14 +173,26 @@ void add_record(CLI::App& program) {
   auto options = std::make_shared<RecordCommand>();
   RecordOptions& record_options = options->record;
   add_model_option(*command, options->model);
-  add_text_options(*command, options->text);
+  CLI::Option* chat =
+      add_text_options(*command, options->text)
+          ->add_option(
+              "--chat", options->chat,
+              "A conversation, one {\"role\": ..., \"content\": ...} per line; the roles are "
+              "system, user and assistant, and the model writes an assistant's turn that "
+              "has no content")
+          ->type_name("FILE");
   command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
   command
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
+      ->excludes(chat)
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
-  command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 512)")
+  command
+      ->add_option(
+          "--steps", options->steps,
+          "Decode steps (default: the trace's own, or 512); with --chat, the most tokens of a turn "
+          "that the model writes")
       ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
       ->type_name("N");
   CLI::Option* adapt_text =

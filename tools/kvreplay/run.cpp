@@ -29,6 +29,7 @@
 #include "sim/replay/replay.hpp"
 #include "sim/replay/results.hpp"
 #include "sim/replay/seed_means.hpp"
+#include "sim/replay/turn_rows.hpp"
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -128,6 +129,11 @@ ResultFolder result_folder(const RunOptions& options, const Experiment& experime
 void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
   if (has_several_seeds(result.cells)) folder.write({"seeds.csv", seeds_csv(result.cells)});
 }
+void show_turns(const RunOptions& options, const ReplayResult& result) {
+  const ResultTable turns = turn_rows(result.cells);
+  if (options.view.format != "table" || turns.rows.empty()) return;
+  std::cout << '\n' << view_text(turns, turn_view()) << std::flush;
+}
 void show_seeds(const RunOptions& options, const ReplayResult& result) {
   if (options.view.format != "table" || !has_several_seeds(result.cells)) return;
   std::cout << '\n' << seeds_table(result.cells) << std::flush;
@@ -168,6 +174,7 @@ void run_experiment(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
+  show_turns(options, result);
   show_seeds(options, result);
   warn_of_settings(experiment);
   warn_of_marks(result, options);
@@ -285,6 +292,7 @@ void run_sweep(const RunOptions& options) {
   const std::string name = folder.commit();
   write_timeline(options, result);
   std::cout << view_text(result_rows(result.cells), options.view) << std::flush;
+  show_turns(options, result);
   show_seeds(options, result);
   warn_of_settings(experiment);
   warn_of_marks(result, options);

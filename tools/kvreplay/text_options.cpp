@@ -36,7 +36,7 @@ void add_model_option(CLI::App& command, std::string& model) {
       ->type_name("NAME|FILE");
 }
 
-void add_text_options(CLI::App& command, TextOptions& options) {
+CLI::Option_group* add_text_options(CLI::App& command, TextOptions& options) {
   CLI::Option_group* text = command.add_option_group("text", "What the model reads");
   text->add_option("--text", options.text, "A UTF-8 text file")->type_name("FILE");
   text->add_option("--token-ids", options.token_ids, "Token ids, separated by white space")
@@ -44,6 +44,7 @@ void add_text_options(CLI::App& command, TextOptions& options) {
   takes_traces(text->add_option("--from-trace", options.from_trace, "The token ids of a trace"))
       ->type_name("TRACE");
   text->require_option(1);
+  return text;
 }
 
 void add_sampling_options(CLI::App& command, bool& generate, SamplingOptions& sampling) {
@@ -80,6 +81,38 @@ ModelText load_text(const TextOptions& options, const Model& model) {
                                : tokenise_file(model, file),
           std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
           std::nullopt};
+}
+
+Chat load_chat(const std::string& file, const Model& model) {
+  if (!std::filesystem::is_regular_file(file)) {
+    throw UserError(
+        {file, ""}, "there is no such file",
+        "a file with one turn per line, such as {\"role\": \"user\", \"content\": ...}");
+  }
+  if (!model.has_tokenizer()) {
+    throw UserError({model.file(), "tokenizer"}, "the model file holds none",
+                    "a model file with one, for --chat");
+  }
+  Chat chat;
+  std::istringstream lines(run_script("tokenise.py", {"chat", model.file(), file}));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string role;
+    std::string kind;
+    words >> role;
+    if (role != "close") words >> kind;
+    std::vector<std::int32_t> ids;
+    for (std::int32_t id = 0; words >> id;) ids.push_back(id);
+    if (role == "close") {
+      chat.close = std::move(ids);
+    } else {
+      chat.parts.push_back({role, kind != "prefilled", std::move(ids)});
+    }
+  }
+  if (chat.close.empty() || chat.parts.empty()) {
+    throw UserError({file, ""}, "gave no turns", "a conversation in the model's chat form");
+  }
+  return chat;
 }
 
 std::vector<std::string> token_pieces(const Model& model) {

@@ -3,9 +3,12 @@
     tools/scripts/python-env tools/scripts/tokenise.py encode MODEL FILE
     tools/scripts/python-env tools/scripts/tokenise.py decode MODEL FILE
     tools/scripts/python-env tools/scripts/tokenise.py pieces MODEL
+    tools/scripts/python-env tools/scripts/tokenise.py chat MODEL FILE.jsonl
 
 The first prints the token ids of FILE, one per line; the second prints the text of FILE's ids; the
-third prints each token's bytes in hexadecimal, one line per id.
+third prints each token's bytes in hexadecimal, one line per id. The last prints a conversation in the
+model's chat form: a line `close` with the ids that end a turn, then for each part its role,
+`prefilled`, `followed` or `drawn`, and its ids, of which a drawn answer has none.
 """
 
 import json
@@ -17,6 +20,8 @@ import tokenizers
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from kvreplay.command_line import exit_code  # noqa: E402  (where it lies comes first)
 from kvreplay.errors import UserError  # noqa: E402
+
+from chat_forms import FORMS, form_of  # noqa: E402
 
 
 def load_tokenizer(model):
@@ -59,6 +64,64 @@ def print_pieces(tokenizer):
         print(piece_bytes(piece, byte_level, table).hex())
 
 
+def read_chat(text, path):
+    """(role, content or None) of each turn."""
+    turns = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        place = f"{path}: line {number}"
+        try:
+            turn = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{place}: {error}; allowed: one JSON object per line") from None
+        if not isinstance(turn, dict) or turn.keys() - {"role", "content"}:
+            raise UserError(f"{place}: {line.strip()[:80]}; allowed: an object with the members "
+                            "role and content")
+        role, content = turn.get("role"), turn.get("content")
+        if role not in ("system", "user", "assistant"):
+            raise UserError(f"{place}: role is {json.dumps(role)}; allowed: system, user, assistant")
+        if not isinstance(content, str if role != "assistant" else (str, type(None))) or content == "":
+            raise UserError(f"{place}: content is {json.dumps(content)}; allowed: a text"
+                            + (", or none, so that the model writes it" * (role == "assistant")))
+        last = turns[-1][0] if turns else None
+        if (role == "assistant" and last != "user") or (role == "system" and turns):
+            raise UserError(f"{place}: role is {role} after {last or 'nothing'}; allowed: system first, "
+                            "assistant after user")
+        turns.append((role, content))
+    if not turns or turns[-1][0] != "assistant":
+        raise UserError(f"{path}: ends with {turns[-1][0] if turns else 'nothing'}; allowed: an "
+                        'assistant last, such as {"role": "assistant"}')
+    return turns
+
+
+def print_chat(tokenizer, text, path):
+    def encode(piece):
+        return tokenizer.encode(piece).ids
+
+    form, before = form_of(encode)
+    if form is None:
+        raise UserError(f"--chat: the model's tokenizer knows none of {', '.join(FORMS)}; allowed: a "
+                        "model that was trained for chats")
+    begin, end, roles = form
+    print("close", *encode(end)[len(before):])
+    parts = []
+    for role, content in read_chat(text, path):
+        if role not in roles:
+            raise UserError(f"{path}: role {role}; allowed: {', '.join(roles)}, which the model knows")
+        opened = begin.format(role=roles[role])
+        if role == "assistant":
+            # What opens the answer is prefilled with the question.
+            parts[-1] += encode(opened)[len(before):]
+            answer = [] if content is None else encode(content)[len(before):]
+            parts.append([role, "drawn" if content is None else "followed", *answer])
+        else:
+            ids = encode(opened + content + end)
+            parts.append([role, "prefilled", *(ids[len(before):] if parts else ids)])
+    for part in parts:
+        print(*part)
+
+
 def main():
     direction, model = sys.argv[1:3]
     tokenizer = load_tokenizer(model)
@@ -71,7 +134,9 @@ def main():
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
-    if direction == "encode":
+    if direction == "chat":
+        print_chat(tokenizer, text, path)
+    elif direction == "encode":
         sys.stdout.writelines(f"{token}\n" for token in tokenizer.encode(text).ids)
     else:
         ids = [int(word) for word in text.split()]

@@ -80,6 +80,32 @@ void copy_rows(TraceWriter& writer, std::int64_t index, LayerTensor name, const 
   }
 }
 
+/// Those of the range, which moves to 0. The prompt must stay, because the first segment that was
+/// generated begins there.
+std::vector<Segment> cut_segments(const TraceReader& source, const Range& range) {
+  const TraceInfo& info = source.info();
+  std::vector<Segment> kept;
+  if (info.segments.empty()) return kept;
+  if (range.prompt_end != info.prompt_tokens) {
+    throw UserError({source.file(), "/"},
+                    "cut: a conversation's prompt would end at " + std::to_string(range.prompt_end),
+                    std::to_string(info.prompt_tokens) + ", where its first answer begins");
+  }
+  for (Segment segment : info.segments) {
+    if (segment.begin >= range.end) break;
+    if (segment.begin <= range.begin) kept.clear();
+    segment.begin = std::max<std::int64_t>(0, segment.begin - range.begin);
+    kept.push_back(segment);
+  }
+  if (!kept.back().generated) {
+    throw UserError({source.file(), "/"},
+                    "cut: its end, " + std::to_string(range.end) + ", lies in a part of the " +
+                        kept.back().role + ", which was prefilled",
+                    "an end within an answer");
+  }
+  return kept;
+}
+
 }  // namespace
 
 void cut_trace(const TraceReader& source, const CutOptions& options, const std::string& out) {
@@ -108,6 +134,7 @@ void cut_trace(const TraceReader& source, const CutOptions& options, const std::
   }
   info.prompt_tokens = range.prompt_end - range.begin;
   info.tokens = range.end - range.begin;
+  info.segments = cut_segments(source, range);
   info.dtype = "f16";
   info.text_source += "; cut: tokens " + std::to_string(range.begin) + " to " +
                       std::to_string(range.end - 1) + " of the trace with sha256 " +

@@ -37,6 +37,15 @@ std::string text_of(const std::vector<T>& values) {
   return "[" + join(names) + "]";
 }
 
+std::string segments_text(const TraceInfo& info) {
+  std::vector<std::string> texts;
+  for (const Segment& segment : info.segments) {
+    texts.push_back(segment.role + (segment.generated ? " generated" : "") + " from " +
+                    std::to_string(segment.begin));
+  }
+  return texts.empty() ? "none" : join(texts);
+}
+
 /// Accumulates the difference of one data set.
 class Sum {
  public:
@@ -126,6 +135,7 @@ class Comparison {
     compare("tokenizer", a.tokenizer, b.tokenizer);
     compare("text_source", a.text_source, b.text_source);
     compare("text_sha256", a.text_sha256, b.text_sha256);
+    if (a.segments != b.segments) text("/ segments", segments_text(a), segments_text(b));
     compare("text_mode", a.text_mode, b.text_mode);
     compare("tool", a.tool, b.tool);
     compare("tool_version", a.tool_version, b.tool_version);

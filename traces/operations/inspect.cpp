@@ -158,6 +158,17 @@ std::string to_text(const TraceSummary& summary) {
                   integer(info.prompt_tokens), integer(info.decode_steps()), summary.perplexity);
   if (summary.decode_perplexity)
     text += format_text(", decode part %.2f", *summary.decode_perplexity);
+  if (!info.segments.empty()) {
+    text += format_text("\nturns    %lld:", integer(std::ssize(info.turns())));
+    for (std::size_t i = 0; i < info.segments.size(); ++i) {
+      const Segment& segment = info.segments[i];
+      const bool last = i + 1 == info.segments.size();
+      const std::int64_t end = last ? info.tokens : info.segments[i + 1].begin;
+      text += (i == 0 ? " " : ", ") + segment.role +
+              format_text(" %lld", integer(end - segment.begin)) +
+              (segment.generated ? " (generated)" : "");
+    }
+  }
   text += "\nrecorder " + printable(info.tool + " " + info.tool_version + ", " + info.created_utc) +
           "\n";
   text += format_text(

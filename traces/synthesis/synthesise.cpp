@@ -566,6 +566,7 @@ TraceInfo make_info(const TraceReader& source, std::span<const std::int64_t> lay
                      source.content_hash();
   info.text_sha256 = "";
   info.text_mode = "";
+  info.segments.clear();
   info.tool = "kvreplay synth";
   info.tool_version = "1";
   info.seed = static_cast<std::int64_t>(options.seed);

@@ -14,6 +14,7 @@ constexpr const char* kFormat = "kvaccess";
 constexpr std::int64_t kVersion = 2;
 constexpr std::int64_t kMaxLayers = 1 << 16;
 constexpr const char* kResidualError = "/quality/residual_error";
+constexpr const char* kTurns = "turns";
 
 bool skip_nothing(const std::string& /*path*/) {
   return false;
@@ -333,6 +334,13 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   file.write_integer_attribute("/", "head_dim", log.head_dim);
   file.write_integer_attribute("/", "prompt_tokens", log.prompt_tokens);
   file.write_integer_attribute("/", "steps", log.steps);
+  if (!log.turns.empty()) {
+    std::vector<std::int64_t> turns;
+    for (const TurnSteps& turn : log.turns) {
+      turns.insert(turns.end(), {turn.begin, turn.generated_begin, turn.end});
+    }
+    file.write_integers_attribute("/", kTurns, turns);
+  }
   std::vector<std::int64_t> layers;
   for (const LayerLog& layer : log.layers) layers.push_back(layer.layer);
   file.write_integers_attribute("/", "layers", layers);
@@ -364,6 +372,17 @@ AccessLog read_access_log(const std::string& path) {
   log.prompt_tokens = file.integer_attribute("/", "prompt_tokens");
   log.steps = file.integer_attribute("/", "steps");
   check_log_shape(log, file.place("/"));
+  if (file.has_attribute("/", kTurns)) {
+    const std::vector<std::int64_t> turns = file.integers_attribute("/", kTurns);
+    const bool whole = !turns.empty() && turns.size() % 3 == 0 && turns[0] == 0 && turns[1] == 0;
+    if (!whole || !std::is_sorted(turns.begin(), turns.end()) || turns.back() > log.steps) {
+      throw UserError(file.place("/"), "attribute turns is no list of turns",
+                      "ascending steps, three per turn, up to " + std::to_string(log.steps));
+    }
+    for (std::size_t i = 0; i < turns.size(); i += 3) {
+      log.turns.push_back({turns[i], turns[i + 1], turns[i + 2]});
+    }
+  }
   const std::vector<std::int64_t> layers = file.integers_attribute("/", "layers");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i] < 0 || layers[i] > kMaxLayers || (i > 0 && layers[i] < layers[i - 1])) {

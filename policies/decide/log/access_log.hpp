@@ -97,6 +97,15 @@ struct LayerLog {
   Quality quality;
 };
 
+/// A turn of a conversation, in steps: those from `begin` on are prefilled at once, and those from
+/// `generated_begin` on are decoded. The first turn prefills the log's prompt, and no steps.
+struct TurnSteps {
+  std::int64_t begin = 0;
+  std::int64_t generated_begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const TurnSteps&, const TurnSteps&) = default;
+};
+
 /// What stage 1 decided for one system on one trace: a value that depends on nothing else.
 struct AccessLog {
   std::string trace_hash;
@@ -114,6 +123,8 @@ struct AccessLog {
   std::int64_t steps = 0;
   std::vector<EntryFormat> formats;
   std::vector<LayerLog> layers;
+  /// In order, each with a step that is decoded; empty where the trace has no segments.
+  std::vector<TurnSteps> turns{};
 };
 
 /// The file appears whole or not at all; the same log gives the same bytes.

@@ -210,5 +210,49 @@ TEST_F(CutTest, OutputWeightsGoWithTheQueries) {
             std::vector<float>(norms, norms + made.load_layer(0).queries.tokens));
 }
 
+/// The trace of `kShape`, read again as a conversation of two turns.
+void write_conversation(const std::string& path, const std::string& out) {
+  const TraceReader source(path);
+  TraceInfo info = source.info();
+  info.segments = {{"system", 0, false},
+                   {"user", 10, false},
+                   {"assistant", 40, true},
+                   {"user", 46, false},
+                   {"assistant", 50, true}};
+  TraceWriter writer(out, info, {.start = source.query_start(0), .ahead = true});
+  writer.write_tokens(source.token_ids(), source.token_statistic("entropy"),
+                      source.token_statistic("top_probability"),
+                      source.token_statistic("log_probability"));
+  for (std::int64_t i = 0; i < std::ssize(info.recorded_layers); ++i) {
+    const TraceLayer layer = source.load_layer(i);
+    const auto copy = [&](LayerTensor tensor, const HalfTensor& rows) {
+      for (std::int64_t head = 0; head < rows.heads; ++head) {
+        writer.append(i, tensor, head,
+                      {rows.row(head, 0), static_cast<std::size_t>(rows.tokens * rows.dim)});
+      }
+    };
+    copy(LayerTensor::kKey, layer.keys);
+    copy(LayerTensor::kValue, layer.values);
+    copy(LayerTensor::kQuery, layer.queries);
+    copy(LayerTensor::kQueryAhead, layer.queries_ahead);
+  }
+  writer.finish();
+}
+
+TEST_F(CutTest, KeepsTheSegmentsOfAConversation) {
+  const std::string conversation = folder_.file("conversation.kvtrace.h5");
+  write_conversation(source_path_, conversation);
+  source_path_ = conversation;
+  EXPECT_EQ(cut({}).info().segments, TraceReader(source_path_).info().segments);
+  EXPECT_THAT(cut({.window_start = 20, .decode_tokens = 12}).info().segments,
+              ElementsAre(Segment{"user", 0, false}, Segment{"assistant", 20, true},
+                          Segment{"user", 26, false}, Segment{"assistant", 30, true}));
+  EXPECT_THAT(cut({.decode_tokens = 6}).info().turns(), ElementsAre(Turn{0, 40, 46}));
+  EXPECT_THAT(error({.decode_tokens = 8}),
+              AllOf(HasSubstr("48, lies in a part of the user"), HasSubstr("within an answer")));
+  EXPECT_THAT(error({.prompt_tokens = 42}),
+              AllOf(HasSubstr("prompt would end at 42"), HasSubstr("40, where its first answer")));
+}
+
 }  // namespace
 }  // namespace kvreplay

@@ -87,14 +87,15 @@ def chart(folders, arguments):
 def own_figures(kind, folder, quality):
     """(name, figure) of each figure that the kind of folder has of its own."""
     from kvreplay import plot_chart, plot_claims, plot_closed_loop, plot_live, plot_replay
-    from kvreplay import plot_results, plot_tuning
+    from kvreplay import plot_results, plot_tuning, plot_turns
 
     if kind == "results":
+        turns = plot_turns.figures(folder) if (folder / "turns.csv").exists() else []
         if is_wide_sweep(folder):
             rows = chart_rows([folder])
             drawn = plot_chart.Chart(rows, y=["latency_ms", quality])
-            return [("figure", plot_chart.draw(drawn, title_of(rows, [folder])))]
-        return plot_results.figures(folder, quality)
+            return [("figure", plot_chart.draw(drawn, title_of(rows, [folder]))), *turns]
+        return [*plot_results.figures(folder, quality), *turns]
     if kind == "needles":
         rows = chart_rows([folder])
         drawn = plot_chart.Chart(rows)

@@ -63,6 +63,13 @@ class Trace(File):
         self.head_dim: int = about["head_dim"]
         self.softmax_scale: float = about["softmax_scale"]
         self.synthetic = bool(about.get("synthetic", 0))
+        with self._reading():
+            #: (role, position of its first token, whether it was generated) of each stretch of a
+            #: conversation; empty for a prompt and its decode steps.
+            self.segments = [(role, int(begin), bool(generated)) for role, begin, generated in zip(
+                about.get("segment_roles", "").split(),
+                numpy.atleast_1d(about.get("segment_begin", ())),
+                numpy.atleast_1d(about.get("segment_generated", ())))]
 
     def vectors(self, layer: int, name: str) -> Vectors:
         """A data set of the layer: key, value, query or query_ahead."""
@@ -104,11 +111,14 @@ class Trace(File):
 
     def positions(self) -> pandas.DataFrame:
         """By position: the token's `id`; `entropy` (nats) and `top_probability` of the distribution
-        over the next token, natural `log_probability` of the actual one; whether `decoded`."""
+        over the next token, natural `log_probability` of the actual one; whether `decoded`
+        (or, in a conversation, prefilled)."""
         names = ("id", "entropy", "top_probability", "log_probability")
         with self._reading():
             frame = pandas.DataFrame({name: self.file[f"tokens/{name}"][:] for name in names})
         frame["decoded"] = frame.index >= self.prompt_tokens
+        for (_, begin, generated) in self.segments:
+            frame.loc[begin:, "decoded"] = generated
         return frame.rename_axis("position")
 
     def attention(self, layer: int, query_head: int, position: int) -> numpy.ndarray:
