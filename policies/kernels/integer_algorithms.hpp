@@ -7,6 +7,13 @@
 
 namespace kvreplay::kernels {
 
+/// Four of a row's integers, as one.
+KVREPLAY_INLINE inline std::int32_t four_of(const std::int8_t* row) {
+  std::int32_t bits;
+  __builtin_memcpy(&bits, row, sizeof bits);
+  return bits;
+}
+
 /// The products of integer_products.hpp over `Lanes`, sixteen floats, and the groups of weights
 /// that it multiplies by a row's: Groups::Bits8 and Bits4, made of a group's bytes, whose dot(row,
 /// sum) is the product with 32 integers of the given sum, as floats. As in algorithms.hpp,

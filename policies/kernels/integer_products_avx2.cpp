@@ -5,13 +5,6 @@
 namespace kvreplay::kernels {
 namespace {
 
-/// Four of a row's integers, repeated.
-KVREPLAY_INLINE inline __m256i four(const std::int8_t* row) {
-  std::int32_t bits;
-  __builtin_memcpy(&bits, row, sizeof bits);
-  return _mm256_set1_epi32(bits);
-}
-
 KVREPLAY_INLINE inline __m256i load(const std::uint8_t* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
@@ -33,7 +26,7 @@ struct Groups {
       __m256i high = _mm256_setzero_si256();
       KVREPLAY_UNROLL
       for (int j = 0; j < 8; ++j) {
-        const __m256i values = four(row + 4 * j);
+        const __m256i values = _mm256_set1_epi32(four_of(row + 4 * j));
         low = _mm256_add_epi32(low, product(load(weights + 64 * j), values));
         high = _mm256_add_epi32(high, product(load(weights + 64 * j + 32), values));
       }
@@ -56,8 +49,8 @@ struct Groups {
       __m256i high = _mm256_setzero_si256();
       KVREPLAY_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const __m256i first = four(row + 4 * j);
-        const __m256i second = four(row + 16 + 4 * j);
+        const __m256i first = _mm256_set1_epi32(four_of(row + 4 * j));
+        const __m256i second = _mm256_set1_epi32(four_of(row + 16 + 4 * j));
         low = _mm256_add_epi16(low, product(load(weights + 64 * j), first, second));
         high = _mm256_add_epi16(high, product(load(weights + 64 * j + 32), first, second));
       }

@@ -5,12 +5,6 @@
 namespace kvreplay::kernels {
 namespace {
 
-KVREPLAY_INLINE inline __m512i sixteen_of_four(const std::int8_t* row) {
-  std::int32_t bits;
-  __builtin_memcpy(&bits, row, sizeof bits);
-  return _mm512_set1_epi32(bits);
-}
-
 /// Eight registers of bytes without sign, each `kOffset` above its weight: the instruction takes
 /// one factor without a sign. The row's sum takes the offset out.
 template <int kOffset>
@@ -20,7 +14,7 @@ struct Unsigned {
     __m512i total = _mm512_set1_epi32(-kOffset * sum);
     KVREPLAY_UNROLL
     for (int j = 0; j < 8; ++j)
-      total = _mm512_dpbusd_epi32(total, weights[j], sixteen_of_four(row + 4 * j));
+      total = _mm512_dpbusd_epi32(total, weights[j], _mm512_set1_epi32(four_of(row + 4 * j)));
     return {_mm512_cvtepi32_ps(total)};
   }
 };

@@ -83,13 +83,11 @@ ChatText write_chat(const Model& model, const Chat& chat, std::int64_t most_toke
   ChatText text;
   for (std::size_t i = 0; i < chat.parts.size(); ++i) {
     const Chat::Part& part = chat.parts[i];
+    text.segments.push_back({part.role, std::ssize(text.ids), part.generated});
     if (i > 0 && chat.parts[i - 1].generated) {
       // The answer may have ended with the first of these tokens.
       const bool ended = text.ids.back() == chat.close.front();
-      text.segments.push_back({part.role, std::ssize(text.ids), part.generated});
       text.ids.insert(text.ids.end(), chat.close.begin() + (ended ? 1 : 0), chat.close.end());
-    } else {
-      text.segments.push_back({part.role, std::ssize(text.ids), part.generated});
     }
     if (!is_drawn(part)) {
       text.ids.insert(text.ids.end(), part.ids.begin(), part.ids.end());

@@ -27,8 +27,8 @@ struct RestoreTimes {
 [[nodiscard]] RestoreTimes restore_times(const ModelSpec& model, const PlatformSpec& platform,
                                          const DeviceSpec& device, const Prefix& prefix);
 
-/// The fewest tokens (Prefix::tokens counts not) from which on restoring takes no longer; nothing
-/// where it does at `max_tokens`.
+/// The fewest tokens, in place of Prefix::tokens, from which on restoring takes no longer than
+/// recomputing; nothing where it takes longer even at `max_tokens`.
 [[nodiscard]] std::optional<std::int64_t> restore_crossover(const ModelSpec& model,
                                                             const PlatformSpec& platform,
                                                             const DeviceSpec& device, Prefix prefix,

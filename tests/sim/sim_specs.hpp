@@ -30,6 +30,20 @@ inline PlatformSpec tiny_platform() {
                              "tiny");
 }
 
+/// Of the given rate of arithmetic alone: neither memory nor launches take time.
+inline PlatformSpec without_overheads(double flops_s) {
+  PlatformSpec platform = tiny_platform();
+  platform.layer_overhead_ns = 0;
+  platform.selection_overhead_ns = 0;
+  platform.flops_s = flops_s;
+  platform.dram_bytes_s = 1e18;
+  return platform;
+}
+
+inline double seconds(SimTime ns) {
+  return static_cast<double>(ns) / 1e9;
+}
+
 /// Adds one step to a layer's plan.
 inline void add_step(LayerPlan& layer, const std::vector<Extent>& reads,
                      const std::vector<Extent>& writes, double attended) {

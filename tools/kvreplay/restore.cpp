@@ -94,32 +94,20 @@ void add_restore(CLI::App& program) {
   names("--model", options->models, "Models, by name or file");
   names("--platform", options->platforms, "Platforms");
   names("--device", options->devices, "Devices");
-  const auto tokens = CLI::Validator(read_count, "");
-  command->add_option("--lengths", options->lengths, "Tokens whose entries lie on the device")
+  const auto tokens = [&](const char* option, auto& value, const char* help) {
+    return command->add_option(option, value, help)
+        ->transform(CLI::Validator(read_count, ""))
+        ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
+        ->type_name("N")
+        ->capture_default_str();
+  };
+  tokens("--lengths", options->lengths, "Tokens whose entries lie on the device")
       ->delimiter(',')
-      ->transform(tokens)
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N,...")
-      ->capture_default_str();
-  command
-      ->add_option("--new-tokens", options->prefix.new_tokens,
-                   "Tokens of the next question, which are prefilled either way")
-      ->transform(tokens)
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--chunk-tokens", options->prefix.chunk_tokens,
-                   "Tokens that a layer computes together")
-      ->transform(tokens)
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--max-tokens", options->max_tokens, "The crossover is looked for up to here")
-      ->transform(tokens)
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N,...");
+  tokens("--new-tokens", options->prefix.new_tokens,
+         "Tokens of the next question, which are prefilled either way");
+  tokens("--chunk-tokens", options->prefix.chunk_tokens, "Tokens that a layer computes together");
+  tokens("--max-tokens", options->max_tokens, "The crossover is looked for up to here");
   command->add_flag("--csv", options->csv, "Print CSV");
   add_configs_option(*command, options->configs);
   command->footer(

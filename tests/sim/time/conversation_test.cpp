@@ -44,15 +44,6 @@ IoPlan conversation(std::uint64_t live, std::uint64_t cached = 0) {
   return plan;
 }
 
-PlatformSpec processor_of(double flops_s) {
-  PlatformSpec platform = tiny_platform();
-  platform.layer_overhead_ns = 0;
-  platform.selection_overhead_ns = 0;
-  platform.flops_s = flops_s;
-  platform.dram_bytes_s = 1e18;
-  return platform;
-}
-
 TimeOptions options_with(const std::function<void(TimeOptions&)>& change = {}) {
   TimeOptions options;
   options.prefill_chunk_tokens = 1 << 20;
@@ -65,10 +56,6 @@ Timing time(const IoPlan& plan, const PlatformSpec& platform, const DeviceSpec& 
             const TimeOptions& options) {
   return time_plan(plan, tiny_model(), platform, device, PartConfig<Pipeline>::by_name("serial"),
                    options);
-}
-
-double in_seconds(SimTime ns) {
-  return static_cast<double>(ns) / 1e9;
 }
 
 TEST(Conversation, OfOneTurnIsARunAfterItsPrefill) {
@@ -130,20 +117,19 @@ TEST(Conversation, OnlyDecodedStepsAreTimed) {
 TEST(Conversation, RestoringRunsAtTheRateOfTheLinkOrOfTheFlashWhicheverBinds) {
   constexpr std::uint64_t kBytes = 64 << 20;
   const double total = kModelLayers * static_cast<double>(kBytes);
-  const PlatformSpec platform = processor_of(1e18);
+  const PlatformSpec platform = without_overheads(1e18);
   const auto turn = [&](const test::Overrides& overrides) {
     return time(conversation(kBytes), platform, test::flash(overrides), options_with()).turns[1];
   };
   const TurnTiming by_link = turn({{"link_mb_s", "100"}});
-  test::expect_close("restoring bound by the link, s", in_seconds(by_link.restore_ns),
-                     total / 100e6);
+  test::expect_close("restoring bound by the link, s", seconds(by_link.restore_ns), total / 100e6);
   // Nothing to compute: the first token waits for all of it.
-  test::expect_close("first token bound by the link, s", in_seconds(by_link.timing.prefill.ttft_ns),
+  test::expect_close("first token bound by the link, s", seconds(by_link.timing.prefill.ttft_ns),
                      total / 100e6);
   EXPECT_GE(by_link.timing.prefill.read_bytes, std::llround(total));
   // 4 channels of 800 MB/s below a link of 4000.
   const TurnTiming by_channels = turn({{"channel_mb_s", "20"}, {"read_us", "1"}});
-  test::expect_close("restoring bound by channels, s", in_seconds(by_channels.restore_ns),
+  test::expect_close("restoring bound by channels, s", seconds(by_channels.restore_ns),
                      total / 80e6);
 }
 
@@ -154,7 +140,7 @@ TEST(Conversation, WhatIdleTimeDropsIsReadBack) {
   layer.turns.index_bytes = {1 << 18};
   layer.prompt = {.flops = 1'000'000};
   const auto turn = [&](IdleDrops drops, double flops_s = 1e9) {
-    return time(plan, processor_of(flops_s), test::flash(),
+    return time(plan, without_overheads(flops_s), test::flash(),
                 options_with([&](TimeOptions& o) { o.idle_drops = drops; }))
         .turns[1];
   };
@@ -233,11 +219,11 @@ TEST(Restore, CrossesWhereReadingATokenTakesNoLongerThanComputingIt) {
   const std::int64_t per_token = kModelLayers * kEntryBytes;
   const DeviceSpec device = test::flash({{"link_mb_s", "1"}, {"command_latency_us", "0"}});
   // Reading takes 1 s per MB; computing 2 operations per weight, and attention that grows.
-  const PlatformSpec platform = processor_of(1e9);
+  const PlatformSpec platform = without_overheads(1e9);
   const RestoreTimes times =
       restore_times(model, platform, device, {.tokens = 10'000, .new_tokens = 1});
   EXPECT_EQ(times.bytes, 10'000 * per_token);
-  test::expect_close("restoring, s", in_seconds(times.restore_ns), 10'000.0 * per_token / 1e6);
+  test::expect_close("restoring, s", seconds(times.restore_ns), 10'000.0 * per_token / 1e6);
   // Each layer rounds to a nanosecond.
   EXPECT_NEAR(static_cast<double>(times.recompute_ns),
               static_cast<double>(kModelLayers *
@@ -250,7 +236,7 @@ TEST(Restore, CrossesWhereReadingATokenTakesNoLongerThanComputingIt) {
   // 512 ns per token and layer at 1 MB/s of 128 bytes: 128,000 = 2 weights + 2 query elements n.
   const double by_hand = (128'000.0 - 2.0 * kLayerWeights) / (2.0 * kQueryElements);
   test::expect_close("crossover, tokens", static_cast<double>(*found), by_hand, 0.05);
-  EXPECT_FALSE(restore_crossover(model, processor_of(1e15), device, next, 4096));
+  EXPECT_FALSE(restore_crossover(model, without_overheads(1e15), device, next, 4096));
 }
 
 }  // namespace

@@ -46,15 +46,6 @@ IoPlan writing_plan(std::uint64_t bytes, std::int64_t pieces = 1) {
   return plan;
 }
 
-PlatformSpec without_overheads(double flops_s) {
-  PlatformSpec platform = tiny_platform();
-  platform.layer_overhead_ns = 0;
-  platform.selection_overhead_ns = 0;
-  platform.flops_s = flops_s;
-  platform.dram_bytes_s = 1e18;
-  return platform;
-}
-
 Prefill prefill_of(const IoPlan& plan, const PlatformSpec& platform, const DeviceSpec& device,
                    std::int64_t chunk_tokens = 1 << 20, std::int64_t batch = 1) {
   TimeOptions options;
@@ -63,10 +54,6 @@ Prefill prefill_of(const IoPlan& plan, const PlatformSpec& platform, const Devic
   return time_plan(plan, tiny_model(), platform, device, PartConfig<Pipeline>::by_name("serial"),
                    options)
       .prefill;
-}
-
-double seconds(SimTime ns) {
-  return static_cast<double>(ns) / 1e9;
 }
 
 TEST(Prefill, ComputeOfADenseModelByHand) {

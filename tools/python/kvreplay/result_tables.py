@@ -24,8 +24,10 @@ def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:
                                 float_precision="round_trip")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: {reason(error)}; allowed: the folder of {commands}") from None
-    text = file.read_text(encoding="utf-8")
-    if not text.endswith("\n"):
+    with open(file, "rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        ended = stream.read() == b"\n"
+    if not ended:
         raise UserError(f"{file}: is cut: its last line does not end; allowed: the folder of {commands}")
     if "system" not in frame:
         raise UserError(f"{file}: no column system; allowed: the folder of {commands}")
