@@ -1,8 +1,10 @@
 """`kvreplay live` on a small random model: what it writes, what interrupts it, mistakes; `compare`."""
 
+import contextlib
 import csv
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -100,15 +102,19 @@ class Live(ProgramTest):
     def wait_for_target(self, process):
         """The file has no name once it is made, but the process has it open."""
         for _ in range(600):
-            links = [os.readlink(link) for link in self.links(process)]
-            if any("target (deleted)" in link for link in links):
+            if any("target (deleted)" in file for file in self.open_files(process)):
                 return
             time.sleep(0.05)
         self.fail("no target was made")
 
-    def links(self, process):
-        folder = f"/proc/{process.pid}/fd"
-        return [f"{folder}/{name}" for name in os.listdir(folder)] if os.path.isdir(folder) else []
+    def open_files(self, process):
+        """The process may close a file, or end, while they are read."""
+        files = []
+        with contextlib.suppress(FileNotFoundError):
+            for link in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    files.append(os.readlink(link))
+        return files
 
     def test_an_interrupt_keeps_the_steps_so_far(self):
         process = self.start(*self.quest, "--steps", 3000, "--out", "stopped")
