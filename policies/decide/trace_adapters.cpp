@@ -11,6 +11,11 @@ namespace kvreplay {
 Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) const {
   const std::vector<std::int64_t>& recorded = trace_.info().recorded_layers;
   const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();
+  if (index == std::ssize(recorded)) {
+    throw UserError({trace_.file(), adapter_group(layer)},
+                    "there is no such layer, which " + system_ + " needs an adapter of",
+                    "a trace of every layer of this model (`kvreplay record` without --layers)");
+  }
   std::optional<Adapter> found = trace_.load_adapter(index, name);
   if (!found) {
     throw UserError(

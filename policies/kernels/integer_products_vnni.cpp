@@ -5,7 +5,7 @@
 namespace kvreplay::kernels {
 namespace {
 
-KVREPLAY_INLINE inline __m512i four(const std::int8_t* row) {
+KVREPLAY_INLINE inline __m512i sixteen_of_four(const std::int8_t* row) {
   std::int32_t bits;
   __builtin_memcpy(&bits, row, sizeof bits);
   return _mm512_set1_epi32(bits);
@@ -19,7 +19,8 @@ struct Unsigned {
   KVREPLAY_INLINE [[nodiscard]] LanesAvx512 dot(const std::int8_t* row, std::int32_t sum) const {
     __m512i total = _mm512_set1_epi32(-kOffset * sum);
     KVREPLAY_UNROLL
-    for (int j = 0; j < 8; ++j) total = _mm512_dpbusd_epi32(total, weights[j], four(row + 4 * j));
+    for (int j = 0; j < 8; ++j)
+      total = _mm512_dpbusd_epi32(total, weights[j], sixteen_of_four(row + 4 * j));
     return {_mm512_cvtepi32_ps(total)};
   }
 };

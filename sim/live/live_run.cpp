@@ -625,6 +625,9 @@ CellResult live_cell(const Model& model, const SystemSpec& system, const std::st
   cell.quality.attention_mass = kUnknown;
   cell.quality.best_attention_mass = kUnknown;
   cell.quality.output_error = kUnknown;
+  cell.quality.residual_error = kUnknown;
+  cell.worst_layer_error = kUnknown;
+  cell.timing.stored_bits = kUnknown;
   cell.quality.attended_tokens =
       selecting == 0 ? kUnknown : attended_by_selection / steps / static_cast<double>(selecting);
   return cell;

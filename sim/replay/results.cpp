@@ -219,7 +219,8 @@ std::vector<Column<CellResult>> make_result_columns() {
        [](const Cell& c) { return of_own_length(c, c.quality.residual_error); }, 4, 3},
       {"worst_layer", "the recorded layer whose errors harm the model most",
        [=](const Cell& c) {
-         return c.stretched_from_tokens > 0 ? CellValue{kNone} : count(c.worst_layer);
+         const bool unknown = c.stretched_from_tokens > 0 || std::isnan(c.worst_layer_error);
+         return unknown ? CellValue{kNone} : count(c.worst_layer);
        },
        0, 8},
       {"worst_layer_error", "output_error of that layer",

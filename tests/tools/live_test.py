@@ -190,6 +190,26 @@ class Live(ProgramTest):
         for number in (1, 2):
             self.assertTrue((self.folder / f"validation/round-{number}/platform.json").exists())
         self.assertTrue((self.folder / "validation/validation.png").exists())
+        self.refuses(["validate", "--model", self.model, "--model-config", "./tiny.json", "--text", "ids.txt",
+                      "--token-ids", "--target", "target", "--create", "16MiB", "--prompt", PROMPT,
+                      "--steps", 7, "--probe-seconds", 0.02, "--out", "validation"],
+                     ["validation", "steps = 8, now 7"])
+
+    def test_validation_checks_its_numbers_before_it_measures(self):
+        for option, value in (("--budgets", "0"), ("--rounds", 0), ("--threads", -1), ("--platform", "none")):
+            self.refuses(["validate", "--model", self.model, "--model-config", "qwen2.5-1.5b", "--text",
+                          "ids.txt", "--target", "target", "--create", "16MiB", option, value, "--out",
+                          "none"], [option, str(value)])
+        self.assertFalse((self.folder / "none").exists())
+
+    def test_what_a_live_run_does_not_measure_is_empty(self):
+        self.succeed("live", "--model", self.model, "--token-ids", "ids.txt", "--system", "quest", "--budget",
+                     32, "--prompt", PROMPT, "--steps", 4, "--target", "target", "--create", "16MiB",
+                     "--quiet", "--out", "unknown")
+        row = read_csv(self.folder / "unknown/results.csv")[0]
+        for column in ("output_error", "residual_error", "worst_layer", "worst_layer_error", "stored_bits"):
+            self.assertEqual(row[column], "", column)
+        self.assertEqual(read_csv(self.folder / "unknown/steps.csv")[-1]["log_probability"], "")
 
     def test_validates_on_what_the_live_run_decided(self):
         (self.folder / "tiny.json").write_text(json.dumps({

@@ -133,14 +133,19 @@ std::string steps_csv(const LiveResult& result) {
     const StepTiming& step = result.steps[i];
     const std::size_t token = result.ids.size() - result.steps.size() + i;
     std::array<char, 512> line{};
+    // Of the token that follows, which the last step has none of.
+    std::array<char, 32> next{};
+    if (i + 1 < result.steps.size()) {
+      std::snprintf(next.data(), next.size(), "%.9g",
+                    static_cast<double>(result.log_probability[i]));
+    }
     const auto us = [](SimTime ns) { return static_cast<double>(ns) / 1e3; };
     std::snprintf(
-        line.data(), line.size(), "%zu,%d,%.1f,%.1f,%.1f,%.1f,%lld,%lld,%lld,%lld,%.9g,%d\n", i,
+        line.data(), line.size(), "%zu,%d,%.1f,%.1f,%.1f,%.1f,%lld,%lld,%lld,%lld,%s,%d\n", i,
         result.ids[token], us(step.latency_ns), us(step.compute_ns), us(step.exposed_io_ns),
         us(step.busy_io_ns), static_cast<long long>(step.read_bytes),
         static_cast<long long>(step.read_requests), static_cast<long long>(step.write_bytes),
-        static_cast<long long>(step.write_requests), static_cast<double>(result.log_probability[i]),
-        result.likeliest[i]);
+        static_cast<long long>(step.write_requests), next.data(), result.likeliest[i]);
     text += line.data();
   }
   return text;

@@ -24,6 +24,9 @@ def _table(folder: PathLike, name: str, commands: str) -> pandas.DataFrame:
                                 float_precision="round_trip")
     except (OSError, ValueError) as error:
         raise UserError(f"{file}: {reason(error)}; allowed: the folder of {commands}") from None
+    text = file.read_text(encoding="utf-8")
+    if not text.endswith("\n"):
+        raise UserError(f"{file}: is cut: its last line does not end; allowed: the folder of {commands}")
     if "system" not in frame:
         raise UserError(f"{file}: no column system; allowed: the folder of {commands}")
     return frame

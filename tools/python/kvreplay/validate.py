@@ -14,6 +14,7 @@ while slows both. Of several rounds, the report has the medians, and the least a
 
 import argparse
 import csv
+import hashlib
 import json
 import math
 import pathlib
@@ -24,7 +25,7 @@ import tempfile
 from kvreplay import calls, result_tables
 from kvreplay.command_line import Parser, exit_code, number
 from kvreplay.config_json import read_json
-from kvreplay.errors import UserError
+from kvreplay.errors import UserError, reason
 from kvreplay.source_tree import TOP
 
 SYSTEMS = ("in_memory", "flexgen", "quest", "clusterkv", "kvswap", "dynakv", "infinigen_star_ru",
@@ -334,15 +335,66 @@ def parse_arguments():
     return parser.parse_args()
 
 
+def sha256(file):
+    try:
+        return hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        raise UserError(f"{file}: {reason(error)}; allowed: a file that can be read") from None
+
+
+def check_numbers(options):
+    """Before anything is measured."""
+    for name in ("prompt", "steps", "threads", "rounds", "probe_seconds"):
+        if not getattr(options, name) > 0:
+            raise UserError(f"--{name.replace('_', '-')}: found {getattr(options, name)}; allowed: a "
+                            "number above 0")
+    for name in ("device", "platform"):
+        file = getattr(options, name)
+        if file and not pathlib.Path(file).is_file():
+            raise UserError(f"--{name}: there is no file {file}; allowed: a JSON file, such as "
+                            f"configs/{name}s holds")
+
+
+def open_folder(options):
+    """The folder of the results. What it holds is taken up again where it was measured with the same
+    settings; --systems, --budgets and --rounds may grow."""
+    out = pathlib.Path(options.out)
+    file = out / "settings.json"
+    settings = {name: getattr(options, name) for name in
+                ("model", "token_ids", "create", "prompt", "steps", "threads", "probe_seconds",
+                 "same_decisions")}
+    settings["model_config"] = shape_of(options)
+    settings["target"] = str(pathlib.Path(options.target).absolute())
+    for name in ("text", "adapter_text", "device", "platform"):
+        given = getattr(options, name)
+        settings[f"{name}_sha256"] = sha256(given) if given else None
+    try:
+        if not file.exists():
+            if out.exists() and any(out.iterdir()):
+                raise UserError(f"{out}: is not empty, and no folder of `kvreplay validate`; allowed: a "
+                                "new folder, or one of an earlier validate")
+            out.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{out}: {reason(error)}; allowed: a folder that can be made") from None
+    before = read_json(file)
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise UserError(f"{out}: measured with {name} = {before.get(name)}, now {value}; allowed: the "
+                            "same settings, or a new folder")
+    return out
+
+
 def main():
     options = parse_arguments()
-    shape_of(options)  # before anything is measured
-    out = pathlib.Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
+    shape_of(options)
+    check_numbers(options)
     try:
         budgets = [int(word) for word in options.budgets.split(",")]
     except ValueError:
-        raise UserError(f"--budgets: found {options.budgets}; allowed: whole numbers, N,N") from None
+        budgets = [0]
+    if min(budgets) < 1:
+        raise UserError(f"--budgets: found {options.budgets}; allowed: whole numbers above 0, N,N")
     cells, left_out = [], []
     for name in options.systems.split(","):
         file = TOP / "configs" / "systems" / f"{name}.json"
@@ -354,6 +406,7 @@ def main():
             continue
         for budget in budgets if has_budget(system) else [None]:
             cells.append((name, budget, system))
+    out = open_folder(options)
     device = measure_disk(options, out)
     trace = record_text(options, out)
     found = {}
