@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import fcntl
 import json
 import os
 import pathlib
@@ -200,12 +201,28 @@ class Live(ProgramTest):
                       "--token-ids", "--target", "target", "--create", "16MiB", "--prompt", PROMPT,
                       "--steps", 7, "--probe-seconds", 0.02, "--out", "validation"],
                      ["validation", "steps = 8, now 7"])
+        again = ["validate", "--model", self.model, "--model-config", "./tiny.json", "--text", "ids.txt",
+                 "--token-ids", "--target", "target", "--create", "16MiB", "--systems", "quest,quest",
+                 "--budgets", "32,32", "--prompt", PROMPT, "--steps", 8, "--probe-seconds", 0.02, "--out",
+                 "validation"]
+        said = self.succeed(*again)
+        self.assertEqual(said.count("| quest |"), 1)
+        self.assertIn("8 steps, 1 round, 1 thread,", said)
+        with open(self.folder / "validation/settings.json", encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.refuses(again, ["validation", "another validate"])
+        cut = self.folder / "validation/round-1/live/quest-32/results.csv"
+        cut.write_text(cut.read_text().splitlines()[0] + "\n")
+        self.refuses(again, ["live/quest-32/results.csv", "allowed: remove"])
 
     def test_validation_checks_its_numbers_before_it_measures(self):
         for option, value in (("--budgets", "0"), ("--rounds", 0), ("--threads", -1), ("--platform", "none")):
             self.refuses(["validate", "--model", self.model, "--model-config", "qwen2.5-1.5b", "--text",
                           "ids.txt", "--target", "target", "--create", "16MiB", option, value, "--out",
                           "none"], [option, str(value)])
+        self.refuses(["validate", "--model", self.model, "--model-config", "qwen2.5-1.5b", "--text", "ids.txt",
+                      "--target", "target", "--systems", "kvswap", "--out", "none"],
+                     ["--systems", "kvswap", "--adapter-text"])
         self.assertFalse((self.folder / "none").exists())
 
     def test_what_a_live_run_does_not_measure_is_empty(self):

@@ -5,12 +5,18 @@ Without tools/python on Python's path, the folder itself can be run, as the kvre
 
 import os
 import runpy
+import signal
 import sys
 
 if not __package__:  # the folder was run: Python looks for modules in it, and not beside it
     from interpreter import hand_over
     hand_over()
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Until command_line.py takes it over, Ctrl-C ends the program without a traceback of its imports. One
+# that was started with SIGINT ignored goes on ignoring it.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 if len(sys.argv) < 2:
     sys.exit(__doc__)

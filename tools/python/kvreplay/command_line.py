@@ -3,23 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Callable
 
-from kvreplay.errors import UserError
+from kvreplay.errors import UserError, reason
 
 
 def exit_code(program: str, work: Callable[[], int | None],
               mistakes: tuple[type[Exception], ...] = ()) -> int:
     """Does `work()` and returns its exit code. A UserError, and any other error of `mistakes`, is
-    printed as one line that begins with `program`, with exit code 2. Ctrl-C gives 130."""
-    try:
-        return work() or 0
-    except (UserError, *mistakes) as error:
-        print(f"{program}: {' '.join(str(error).splitlines())}", file=sys.stderr)
+    printed as one line that begins with `program`, with exit code 2; so is a file or folder that
+    cannot be read or written. Ctrl-C gives 130. Where nobody reads standard output any more, as
+    behind `| head`, the exit code is that of a program that SIGPIPE ends."""
+    def mistake(text: str) -> int:
+        print(f"{program}: {' '.join(text.splitlines())}", file=sys.stderr)
         return 2
+
+    try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # __main__.py
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = work() or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where what fails is caught
+        return code
+    except (UserError, *mistakes) as error:
+        return mistake(str(error))
     except KeyboardInterrupt:
+        print(f"\n{program}: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go, and Python would try again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return mistake(f"{error.filename}: {reason(error)}; allowed: a file or folder that can be "
+                       "read and written")
 
 
 class Parser(argparse.ArgumentParser):

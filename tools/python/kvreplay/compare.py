@@ -16,13 +16,14 @@ import pandas
 
 from kvreplay import result_tables
 from kvreplay.command_line import Parser, exit_code
-from kvreplay.errors import UserError, unknown
+from kvreplay.errors import UserError, reason, unknown
 
 # What names a row, most telling first; other columns of text name what the folders differ in.
 KEYS = ("system", "model", "trace", "batch", "platform", "device", "projection")
 SHOWN = ("tokens_per_s", "latency_ms", "latency_p99_ms", "compute_ms", "exposed_io_ms", "hidden_io_ms",
          "read_bytes_per_step", "read_requests_per_step", "written_bytes_per_step",
          "write_requests_per_step", "hit_rate", "dram_kv_bytes")
+ALLOWED = "the folder of a `kvreplay run`, `sweep`, `live` or `device replay`"
 PANELS = ("latency_ms", "compute_ms", "exposed_io_ms")
 
 
@@ -31,10 +32,15 @@ def replay_row(folder):
     file = folder / "replay.json"
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
-        steps = pandas.read_csv(folder / "steps.csv")
         workload = about["workload"]
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file}: {error}; allowed: the folder of a `kvreplay device replay`") from None
+        file = folder / "steps.csv"
+        steps = pandas.read_csv(file)
+        if not file.read_text(encoding="utf-8").endswith("\n"):
+            raise ValueError("is cut: its last line does not end")
+    except KeyError:  # `tune` writes a replay.json, too: the experiment of what it found
+        raise UserError(f"{file}: is not of a device replay; allowed: {ALLOWED}") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file}: {reason(error)}; allowed: {ALLOWED}") from None
     row = {"system": workload.get("system") or workload.get("source") or folder.name,
            "device": about["target"]["path"], "steps": len(steps)}
     latency = steps["measured_latency_ms"]
@@ -50,14 +56,36 @@ def replay_row(folder):
 def read_run(name):
     folder = pathlib.Path(name)
     if not folder.is_dir():
-        raise UserError(f"{name}: is no folder; allowed: the folder of a `kvreplay run`, `sweep`, "
-                        "`live` or `device replay`")
+        raise UserError(f"{name}: is no folder; allowed: {ALLOWED}")
     if (folder / "results.csv").exists():
-        return result_tables.results(folder)
+        frame = result_tables.results(folder)
+        check_numbers(frame, folder / "results.csv")
+        return frame
     if (folder / "replay.json").exists():
         return replay_row(folder)
-    raise UserError(f"{name}: has neither results.csv nor replay.json; allowed: the folder of a "
-                    "`kvreplay run`, `sweep`, `live` or `device replay`")
+    raise UserError(f"{name}: has neither results.csv nor replay.json; allowed: {ALLOWED}")
+
+
+def check_numbers(frame, file):
+    """What is compared by default must be finite numbers, or empty."""
+    for column in (c for c in SHOWN if c in frame):
+        for place, value in enumerate(frame[column]):
+            try:
+                good = pandas.isna(value) or math.isfinite(float(value))
+            except ValueError:
+                good = False
+            if not good:
+                raise UserError(f"{file}: row {place + 1}, column {column}: found {value}; allowed: a "
+                                "number")
+
+
+def check_writable(options):
+    """Before the table is printed."""
+    for option, name in (("--csv", options.csv), ("--plot", options.plot)):
+        folder = pathlib.Path(name).absolute().parent if name else None
+        if folder and not folder.is_dir():
+            raise UserError(f"{option}: there is no folder {folder}; allowed: a file in a folder that "
+                            "is there")
 
 
 def settings_of(frame):
@@ -176,9 +204,8 @@ def plot(rows, names_of_runs, stem):
         axis.set_title(column)
         axis.set_yticks(range(len(keys)), keys)
     axes[0][0].invert_yaxis()
-    axes[0][0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.12))
-    for ending in ("pdf", "png"):
-        figure.savefig(f"{stem}.{ending}")
+    plot_style.legend_below(figure, axes[0][0].get_legend_handles_labels()[0])
+    plot_style.save(figure, pathlib.Path(stem))
 
 
 def parse_arguments():
@@ -202,6 +229,7 @@ def listed(text):
 
 def main():
     options = parse_arguments()
+    check_writable(options)
     a, b = read_run(options.a), read_run(options.b)
     columns = join_columns(a, b, listed(options.by))
     for frame, name in ((a, options.a), (b, options.b)):
@@ -212,24 +240,25 @@ def main():
         if column not in both:
             raise unknown("--columns", "column", column, both)
     rows, only_a, only_b = compare(a, b, columns, shown)
+    if rows.empty:
+        what = f"row by {', '.join(columns)}" if shown else "column of numbers to compare"
+        raise UserError(f"{options.b}: has no {what} in common with {options.a}; allowed: folders with "
+                        "rows in common, or other columns in --by")
 
     print(f"A: {options.a}\nB: {options.b}\njoined by {', '.join(columns)}\n")
-    if rows.empty:
-        print("no row is in both")
-    else:
-        lines = [["", "column", "A", "B", "B / A - 1"]]
-        for key in dict.fromkeys(rows["key"]):
-            for i, row in enumerate(rows[rows["key"] == key].itertuples()):
-                lines.append([key if i == 0 else "", row.column, number(row.a), number(row.b),
-                              percent(row.difference)])
-        print(table(lines))
-        print(f"\n{summary(rows, shown)}")
+    lines = [["", "column", "A", "B", "B / A - 1"]]
+    for key in dict.fromkeys(rows["key"]):
+        for i, row in enumerate(rows[rows["key"] == key].itertuples()):
+            lines.append([key if i == 0 else "", row.column, number(row.a), number(row.b),
+                          percent(row.difference)])
+    print(table(lines))
+    print(f"\n{summary(rows, shown)}")
     for name, only in ((options.a, only_a), (options.b, only_b)):
         for key in only:
             print(f"only in {name}: {key}")
     if options.csv:
         rows.to_csv(options.csv, index=False)
-    if options.plot and not rows.empty:
+    if options.plot:
         plot(rows, (options.a, options.b), options.plot)
     return 0
 

@@ -7,6 +7,7 @@ from kvreplay import plot_style
 from kvreplay.plot_input import table
 from kvreplay.plot_metrics import is_number
 from kvreplay.plot_style import plt
+from kvreplay.reproduce_verdicts import VERDICTS
 
 ALLOWED = "the folder of a `kvreplay reproduce`"
 NEEDED = ("paper", "claim", "case", "ratio", "verdict")
@@ -17,8 +18,10 @@ def figures(folder):
     """(name, figure) of each figure of the folder."""
     rows = table(folder / "claims.csv", NEEDED, ALLOWED)
     papers = list(dict.fromkeys(row["paper"] for row in rows))
-    verdicts = list(dict.fromkeys(row["verdict"] for row in rows))
-    colours = dict(zip(verdicts, plot_style.COLOURS))
+    # In one order with one colour each, whichever come first in the file.
+    known_verdicts = dict.fromkeys([*VERDICTS, *(row["verdict"] for row in rows)])
+    colours = dict(zip(known_verdicts, plot_style.COLOURS))
+    verdicts = [name for name in known_verdicts if any(row["verdict"] == name for row in rows)]
     height = 0.7 + 0.34 * len(papers)
     figure, (counts, ratios) = plt.subplots(1, 2, figsize=(7, height + 0.5), sharey=True)
     for place, paper in enumerate(papers):

@@ -35,12 +35,15 @@ def figures(folder):
     steps, compute, exposed = (numbers(rows, name, file) for name in ("step", "compute_us",
                                                                       "exposed_io_us"))
     figure, (by_step, ranked) = plt.subplots(1, 2, figsize=(7, 2.6), width_ratios=(2, 1))
-    by_step.stackplot(steps, [value / 1e3 for value in compute], [value / 1e3 for value in exposed],
+    # The outer steps are as wide as the others: each half a step beyond its middle.
+    ends = [steps[0] - 1, *steps, steps[-1] + 1]
+    by_step.stackplot(ends, *([value / 1e3 for value in (part[0], *part, part[-1])]
+                              for part in (compute, exposed)),
                       colors=(plot_style.COMPUTE, plot_style.EXPOSED_IO), step="mid", linewidth=0)
     by_step.set_xlabel("Step")
     by_step.set_ylabel("Time per token (ms)")
     by_step.set_ylim(bottom=0)
-    by_step.margins(x=0)
+    by_step.set_xlim(min(steps) - 0.5, max(steps) + 0.5)
     latency = sorted(numbers(rows, "latency_us", file))
     ranked.plot([value / 1e3 for value in latency],
                 [100 * (place + 1) / len(latency) for place in range(len(latency))],

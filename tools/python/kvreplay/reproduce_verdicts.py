@@ -50,7 +50,12 @@ def number_of(row, metric, where):
         if row[name] in ("", None):
             raise UserError(f"{where}: column '{name}' is empty in the row of "
                             + " ".join(str(row.get(key, "")) for key in IDENTITY))
-        total += float(row[name])
+        try:
+            total += float(row[name])
+        except ValueError:
+            raise UserError(f"{where}: column '{name}' holds {row[name]!r} in the row of "
+                            + " ".join(str(row.get(key, "")) for key in IDENTITY)
+                            + "; allowed: a number") from None
     return total
 
 

@@ -14,6 +14,7 @@ while slows both. Of several rounds, the report has the medians, and the least a
 
 import argparse
 import csv
+import fcntl
 import hashlib
 import json
 import math
@@ -204,7 +205,16 @@ def run_both(options, out, cell, device, platform, trace):
             "device": str(device.resolve())}), encoding="utf-8")
         call("run", experiment, *[word for value in sets for word in ("--set", value)], "--format",
              "none", "--out", simulated)
-    return result_tables.results(live).iloc[0], result_tables.results(simulated).iloc[0]
+    return row_of(live), row_of(simulated)
+
+
+def row_of(folder):
+    frame = result_tables.results(folder)
+    missing = {"latency_ms", "compute_ms", "exposed_io_ms", "hidden_io_ms"} - set(frame)
+    if len(frame) != 1 or missing:
+        raise UserError(f"{folder}/results.csv: is not one whole row; allowed: remove {folder}, and it is "
+                        "run again")
+    return frame.iloc[0]
 
 
 def numbers_of(row):
@@ -228,6 +238,10 @@ def combine(cell, rounds):
             "error": {c: statistics.median(errors[c]) for c in COLUMNS},
             "least": {c: min(errors[c]) for c in COLUMNS},
             "greatest": {c: max(errors[c]) for c in COLUMNS}}
+
+
+def counted(number, what):
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def error_text(row, column):
@@ -396,7 +410,7 @@ def main():
     if min(budgets) < 1:
         raise UserError(f"--budgets: found {options.budgets}; allowed: whole numbers above 0, N,N")
     cells, left_out = [], []
-    for name in options.systems.split(","):
+    for name in dict.fromkeys(options.systems.split(",")):
         file = TOP / "configs" / "systems" / f"{name}.json"
         if not file.exists():
             raise UserError(f"--systems: no system {name}; allowed: a name of `kvreplay list systems`")
@@ -404,9 +418,22 @@ def main():
         if needs_matrices(system) and not options.adapter_text:
             left_out.append(name)
             continue
-        for budget in budgets if has_budget(system) else [None]:
+        for budget in dict.fromkeys(budgets) if has_budget(system) else [None]:
             cells.append((name, budget, system))
+    if not cells:
+        raise UserError(f"--systems: {', '.join(left_out)} need matrices; allowed: --adapter-text, or other "
+                        "systems")
     out = open_folder(options)
+    with open(out / "settings.json", encoding="utf-8") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"{out}: another validate writes there; allowed: a new folder, or when it has "
+                            "ended") from None
+        return measure(options, out, cells, left_out)
+
+
+def measure(options, out, cells, left_out):
     device = measure_disk(options, out)
     trace = record_text(options, out)
     found = {}
@@ -430,8 +457,8 @@ def main():
                              *[row[what][c] for c in COLUMNS
                                for what in ("error", "least", "greatest")]])
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
-               f"{options.steps} steps, {options.rounds} rounds, {options.threads} threads, target "
-               f"{options.target}, device {device.name}.\n")
+               f"{counted(options.steps, 'step')}, {counted(options.rounds, 'round')}, "
+               f"{counted(options.threads, 'thread')}, target {options.target}, device {device.name}.\n")
     parts = [heading, table(rows), verdicts(rows)]
     if left_out:
         parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))
