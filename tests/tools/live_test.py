@@ -166,7 +166,7 @@ class Live(ProgramTest):
         self.assertIn("score of other parts: estimate, by the roofline", said)
         for kind in ("fetch", "submit", "decode of fp8", "buffered of fp16", "append of adaptive"):
             self.assertIn(f"{kind}: measured at 2 points", said)
-        for kind in ("wake of transfer", "wake of command", "beside"):
+        for kind in ("wake of transfer", "wake of command", "wake of kib", "beside of kib"):
             self.assertIn(f"{kind}: measured at ", said)
         self.assertIn("estimates, by the roofline", said)
         self.assertIn("none is measured", self.succeed("explain", "orin_agx"))

@@ -8,8 +8,9 @@ Each step keeps its result in the folder, and a step whose result is there is no
 interrupted validation goes on. An error is modelled / measured - 1. Latency is set apart in
 computation and I/O (time with a request under way), so that errors cannot cancel unseen.
 
-A round measures the processor and then runs every system live, so that what slows the machine for a
-while slows both. Of several rounds, the report has the medians, and the least and greatest error.
+A round measures the disk and the processor and then runs every system live, so that what slows the
+machine for a while slows all of them. Of several rounds, the report has the medians, and the least
+and greatest error.
 """
 
 import argparse
@@ -96,7 +97,7 @@ def measure_disk(options, out):
         if not probe.exists():
             tell("measuring the target")
             call("device", "probe", options.target, *target_words(options), "--size",
-                 "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
+                 "4K,16K,64K,256K,512K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
                  options.probe_seconds, "--out", probe)
         tell("fitting the device")
         call("device", "calibrate", probe, "--part", "best", "--out", device)
@@ -342,7 +343,7 @@ def parse_arguments():
                         help="simulate each system on the queries of a further live run of it, so that "
                              "both read the same; without it, all follow the text under full attention")
     parser.add_argument("--rounds", type=number(int), default=1,
-                        help="how often the processor is measured and every system run (default: 1)")
+                        help="how often disk and processor are measured and every system run (default: 1)")
     parser.add_argument("--device", metavar="FILE", help="a fitted device, in place of a measured one")
     parser.add_argument("--platform", metavar="FILE", help="a platform, in place of a measured one")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the results")
@@ -434,12 +435,12 @@ def main():
 
 
 def measure(options, out, cells, left_out):
-    device = measure_disk(options, out)
     trace = record_text(options, out)
     found = {}
     for number_of_round in range(1, options.rounds + 1):
         folder = out / f"round-{number_of_round}"
         folder.mkdir(exist_ok=True)
+        device = measure_disk(options, folder)
         platform = measure_processor(options, cells, folder)
         for cell in cells:
             both = run_both(options, folder, cell, device, platform, trace)
@@ -456,9 +457,10 @@ def measure(options, out, cells, left_out):
                              *[row[side][c] for c in COLUMNS for side in ("measured", "modelled")],
                              *[row[what][c] for c in COLUMNS
                                for what in ("error", "least", "greatest")]])
+    device = f", device {pathlib.Path(options.device).name}" if options.device else ""
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
                f"{counted(options.steps, 'step')}, {counted(options.rounds, 'round')}, "
-               f"{counted(options.threads, 'thread')}, target {options.target}, device {device.name}.\n")
+               f"{counted(options.threads, 'thread')}, target {options.target}{device}.\n")
     parts = [heading, table(rows), verdicts(rows)]
     if left_out:
         parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))
