@@ -122,6 +122,11 @@ struct PlatformSpec {
   double dram_pj_bit = 0;      ///< per bit read or written
   double dram_idle_w = 0;      ///< of the DRAM, whatever it does
 
+  // PowerLimit's.
+  double throttled_rate = 1;     ///< share of the full rate; 1 = no limit
+  double sustained_power_w = 0;  ///< that the processor may take for any time
+  SimTime power_time_constant_ns = 0;
+
   std::optional<MeasuredKernels> kernels;
   std::string kernels_text;  ///< as canonical JSON; "" without
 

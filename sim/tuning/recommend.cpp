@@ -13,6 +13,7 @@
 #include "base/progress.hpp"
 #include "base/size.hpp"
 #include "sim/replay/wear.hpp"
+#include "sim/time/restore.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/goal.hpp"
 #include "traces/operations/cut.hpp"
@@ -25,6 +26,8 @@ namespace fs = std::filesystem;
 /// The best systems whose budgets are searched further, and those that changes are tried on.
 constexpr std::size_t kSearchedFurther = 8;
 constexpr std::size_t kTriedWithChanges = 4;
+/// Of a question whose wait is estimated.
+constexpr std::int64_t kNextTokens = 256;
 
 double tokens_per_s(const CellResult& cell) {
   return metric(cell, "tokens_per_s");
@@ -241,6 +244,7 @@ class Recommender::Search {
     result.rows = std::move(rows);
     describe(result);
     if (!result.rows.front().missed.empty()) find_changes(result);
+    if (cell_.batch == 1) result.next = next_question(result.rows.front());
     result.evaluations = evaluations_;
     return result;
   }
@@ -362,6 +366,39 @@ class Recommender::Search {
                       "larger errors)";
     }
     if (cell.synthetic) result.about += ". SYNTHETIC trace, generated and not recorded";
+  }
+
+  [[nodiscard]] NextQuestion next_question(const RecommendedRow& row) {
+    NextQuestion next;
+    if (request_.context_tokens == 0 && trace_.info().turns().size() > 1) {
+      const Experiment experiment = request_.experiment.load(sets_for(0, {"steps=0"}));
+      const Evaluator evaluator(experiment, common_cell(experiment), store_);
+      const std::vector<SystemSpec> systems{system_of(row.composition, row.system)};
+      const std::optional<CellResult> whole = evaluator.evaluate(systems).front();
+      ++evaluations_;
+      if (whole && whole->timing.turns.size() > 1) {
+        const TurnTiming& turn = whole->timing.turns.back();
+        return {.earlier_tokens = turn.earlier_tokens,
+                .new_tokens = turn.new_tokens,
+                .ttft_s = static_cast<double>(turn.timing.prefill.ttft_ns) / 1e9,
+                .recompute_s = static_cast<double>(turn.recompute_ns) / 1e9,
+                .turn = std::ssize(whole->timing.turns)};
+      }
+    }
+    Prefix prefix{.tokens = context_before(), .new_tokens = kNextTokens};
+    if (cell_.prefill_chunk_tokens > 0) prefix.chunk_tokens = cell_.prefill_chunk_tokens;
+    const RestoreTimes times =
+        restore_times(experiment_.models[cell_.model], experiment_.platforms[cell_.platform],
+                      experiment_.devices[cell_.device], prefix);
+    const double on_device = static_cast<double>(row.cell.timing.live_bytes) /
+                             static_cast<double>(std::max<std::int64_t>(1, times.bytes));
+    next.earlier_tokens = prefix.tokens;
+    next.new_tokens = prefix.new_tokens;
+    next.ttft_s = std::max(static_cast<double>(times.new_tokens_ns),
+                           on_device * static_cast<double>(times.restore_ns)) /
+                  1e9;
+    next.recompute_s = static_cast<double>(times.recompute_ns) / 1e9;
+    return next;
   }
 
   /// The best systems in another case: the first of them that keeps to all limits.

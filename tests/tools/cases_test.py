@@ -344,6 +344,16 @@ class ModelsInSilence(Cases):
         self.assertEqual(row["marks"], "exceeds_dram")
         self.assertIn("warning: exceeds_dram (in_memory)", said)
 
+    def test_a_platform_that_holds_all_but_the_prefill_is_marked(self):
+        (row,), _ = self.run_first("measured", "--set", "system=streaming_llm")
+        decoding = int(row["dram_kv_bytes"]) + int(row["dram_weights_bytes"])
+        prefill = int(row["prefill_dram_bytes"]) + int(row["dram_weights_bytes"])
+        self.assertGreater(prefill, decoding)
+        (row,), said = self.run_first("between", "--set", "system=streaming_llm", "--set",
+                                      f"platform.dram_bytes={(decoding + prefill) // 2}")
+        self.assertEqual(row["marks"], "prefill_exceeds_dram")
+        self.assertIn("warning: prefill_exceeds_dram (streaming_llm)", said)
+
     def test_fp8_without_scale_on_large_keys_is_marked(self):
         path = self.folder / "large.kvtrace.h5"
         shutil.copy(self.trace, path)

@@ -187,6 +187,8 @@ class Live(ProgramTest):
                             "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
                             "--steps", 8, "--probe-seconds", 0.02, "--rounds", 2, "--out", "validation")
         self.assertIn("| quest | 48 |", said)
+        self.assertRegex(said, r"\| quest 48 \| \d+ \| \d+ \| [-+.\d]+ % \|")
+        self.assertRegex(said, r"- first token: median error [.\d]+ %")
         rows = read_csv(self.folder / "validation/errors.csv")
         self.assertEqual([(row["system"], row["budget"]) for row in rows],
                          [("in_memory", ""), ("quest", "32"), ("quest", "48")])

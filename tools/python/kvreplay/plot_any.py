@@ -87,10 +87,11 @@ def chart(folders, arguments):
 def own_figures(kind, folder, quality):
     """(name, figure) of each figure that the kind of folder has of its own."""
     from kvreplay import plot_chart, plot_claims, plot_closed_loop, plot_live, plot_replay
-    from kvreplay import plot_results, plot_tuning, plot_turns
+    from kvreplay import plot_minutes, plot_results, plot_tuning, plot_turns
 
     if kind == "results":
-        turns = plot_turns.figures(folder) if (folder / "turns.csv").exists() else []
+        turns = [figure for name, module in (("turns", plot_turns), ("minutes", plot_minutes))
+                 if (folder / f"{name}.csv").exists() for figure in module.figures(folder)]
         if is_wide_sweep(folder):
             rows = chart_rows([folder])
             drawn = plot_chart.Chart(rows, y=["latency_ms", quality])
