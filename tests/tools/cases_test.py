@@ -91,7 +91,8 @@ esac
                 result = self.kvreplay("run", "first", "--set", f"trace={path}", *SMALL, "--out",
                                        "bad")
                 self.assertEqual(result.returncode, 2, result.stderr)
-                self.assertIn("cannot be read (Input/output error)", result.stderr)
+                self.assertIn(f"{path}: /layer/12/value: cannot be read (Input/output error)",
+                              result.stderr)
             finally:
                 server.terminate()
                 server.wait()
