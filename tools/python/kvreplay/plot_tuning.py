@@ -10,6 +10,8 @@ import pathlib
 import sys
 import textwrap
 
+from matplotlib.ticker import LogFormatterMathtext
+
 from kvreplay import plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
@@ -54,8 +56,21 @@ def named(points):
 
 
 def floor_of(points):
-    """Where a logarithmic axis of lost quality shows no loss: a decade below the smallest loss."""
-    return min((point["lost"] for point in points if point["lost"] > 0), default=1) / 10
+    """Where a logarithmic axis of lost quality shows no loss: the first power of ten well below the
+    smallest loss."""
+    smallest = min((point["lost"] for point in points if point["lost"] > 0), default=1)
+    return 10.0 ** math.floor(math.log10(smallest) - 0.5)
+
+
+class LostFormatter(LogFormatterMathtext):
+    """Powers of ten, and "none" at the floor."""
+
+    def __init__(self, floor):
+        super().__init__()
+        self.floor = floor
+
+    def __call__(self, x, pos=None):
+        return "none" if math.isclose(x, self.floor) else super().__call__(x, pos)
 
 
 KINDS = (  # what is drawn, from the back to the front
@@ -74,11 +89,14 @@ KINDS = (  # what is drawn, from the back to the front
 )
 
 
-def add_names(panel, names):
-    """Names beside points, in order, without those that would overlap another one."""
-    taken = []
+def add_names(panel, names, best):
+    """Names beside points, in order, without those that would overlap another one or the best."""
+    def in_axes(x, y):
+        return panel.transAxes.inverted().transform(panel.transData.transform((x, y)))
+
+    taken = [in_axes(*point) for point in best]
     for name, x, y in names:
-        place = panel.transAxes.inverted().transform(panel.transData.transform((x, y)))
+        place = in_axes(x, y)
         if any(abs(place[0] - other[0]) < 0.25 and abs(place[1] - other[1]) < 0.035
                for other in taken):
             continue
@@ -107,7 +125,8 @@ def draw(points, about, label):
         panel.set_xscale("log")
         panel.set_yscale("log")
         add_names(panel, [(point["name"], point[key], height[id(point)])
-                          for point in named(points)])
+                          for point in named(points)],
+                  [(point[key], height[id(point)]) for point in points if point["best"]])
         panel.xaxis.set_major_formatter(plt.FuncFormatter(lambda value, _: f"{value:g}"))
         widest = max(point[key] for point in points) / min(point[key] for point in points)
         if widest < 30:
@@ -116,9 +135,7 @@ def draw(points, about, label):
         panel.tick_params(axis="x", which="minor", labelsize=6)
         panel.set_xlabel(axis_label)
     if any(point["lost"] < floor for point in points):
-        exponent = math.floor(math.log10(floor))
-        panels[0].text(0.01, 0.01, f"at the bottom, {floor / 10 ** exponent:.1f}e{exponent}: none",
-                       transform=panels[0].transAxes, fontsize=5.5)
+        panels[0].yaxis.set_major_formatter(LostFormatter(floor))
     panels[0].set_ylabel(label)
     plot_style.title(figure, "\n".join(textwrap.wrap(about["about"], 100)), fontsize=8)
     plot_style.legend_below(figure, handles)
