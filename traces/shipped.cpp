@@ -55,13 +55,16 @@ std::vector<ShippedTrace> shipped_traces() {
 }
 
 std::string find_trace(const std::string& name_or_file, const SourceLocation& place) {
-  if (name_or_file.find_first_of("/.") != std::string::npos) return name_or_file;
+  if (name_or_file.find('/') != std::string::npos || name_or_file.ends_with(".h5")) {
+    return name_or_file;
+  }
   std::vector<std::string> names;
   for (const ShippedTrace& trace : shipped_traces()) {
     if (name_or_file == trace.name || name_or_file == stem_of(trace.file)) return trace.file;
     names.push_back(trace.name);
   }
-  if (fs::exists(name_or_file)) return name_or_file;
+  // The names of models have points.
+  if (name_or_file.find('.') != std::string::npos || fs::exists(name_or_file)) return name_or_file;
   throw unknown_name(place, "trace", name_or_file, names);
 }
 

@@ -157,6 +157,16 @@ double token_flops(const Architecture& a, std::int64_t position) {
                                    a.hidden_size * a.vocabulary);
 }
 
+/// Reading the weights for a batch of tokens takes as long as computing so many: estimate, of a
+/// 1.5B model on two x86-64 cores, 0.41 s per step alone and 0.028 s per token in chunks.
+constexpr double kTokensPerWeightRead = 14;
+
+/// Of positions [begin, end) as one batch, in floating-point operations.
+double batch_work(const Architecture& architecture, std::int64_t begin, std::int64_t end) {
+  return static_cast<double>(end - begin) * token_flops(architecture, (begin + end) / 2) +
+         kTokensPerWeightRead * token_flops(architecture, 0);
+}
+
 RecordResult record_trace(const Model& model, const RecordOptions& options,
                           const std::string& out) {
   check(model, options);
@@ -170,7 +180,17 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
   RecordingAttention attention(model.architecture(), info, queries, pool, writer);
   TokenStatistics statistics(info.tokens);
   std::optional<Progress> progress;
-  if (options.show_progress) progress.emplace("recording", info.tokens);
+  if (options.show_progress) {
+    double work = 0;
+    const std::int64_t alone = options.sampling ? 1 : options.chunk_tokens;
+    for (std::int64_t begin = 0, end = 0; begin < info.tokens; begin = end) {
+      const bool in_prompt = begin < info.prompt_tokens;
+      end = std::min(begin + (in_prompt ? options.chunk_tokens : alone),
+                     in_prompt ? info.prompt_tokens : info.tokens);
+      work += batch_work(model.architecture(), begin, end);
+    }
+    progress.emplace("recording", static_cast<std::int64_t>(work * 1e-6));
+  }
 
   std::vector<std::int32_t> ids = options.ids;
   ids.resize(static_cast<std::size_t>(options.sampling ? info.prompt_tokens : info.tokens));
@@ -189,7 +209,10 @@ RecordResult record_trace(const Model& model, const RecordOptions& options,
     const std::span<const std::int32_t> next = std::span(ids).subspan(first + 1);
     const std::span<const float> logits =
         statistics.add(transformer, begin, hidden, next.first(std::min(count, next.size())));
-    if (progress) progress->advance(end - begin);
+    if (progress) {
+      progress->advance(
+          static_cast<std::int64_t>(batch_work(model.architecture(), begin, end) * 1e-6));
+    }
     return logits;
   };
   std::span<const float> logits;

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import unittest
 
-from program import SOURCE, ProgramTest
+from program import PROGRAM, SOURCE, ProgramTest
 
 from kvreplay import plot_claims, plot_live, reproduce_verdicts
 from kvreplay.errors import UserError
@@ -62,6 +62,42 @@ class CommandLine(ProgramTest):
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=30)
         self.assertEqual((process.returncode, said), (-signal.SIGINT, ""))
+
+    def test_numbers_of_tokens_have_one_grammar(self):
+        for command, option in (("record", "--prompt"), ("record", "--steps"), ("live", "--prompt"),
+                                ("evaluate", "--steps"), ("cut", "--prompt"), ("synth", "--tokens")):
+            for number in ("16X", "-1", "1.5K", "99999999999"):
+                done = self.kvreplay(command, option, number)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"{option}: found '{number}'; allowed: an integer from ", done.stderr)
+                self.assertIn("such as 512 or 16K", done.stderr)
+        self.cut_trace("small.kvtrace.h5", 2048, 4)
+        self.succeed("cut", "small.kvtrace.h5", "k.kvtrace.h5", "--prompt", "1K", "--decode", "2")
+        self.assertIn("1024", self.succeed("inspect", "k.kvtrace.h5").replace(",", ""))
+
+    def test_a_trace_has_the_name_that_results_print(self):
+        printed = "chat-4k-qwen2.5-coder-1.5b"
+        self.assertEqual(self.succeed("inspect", printed), self.succeed("inspect", "chat"))
+
+    def test_a_model_that_is_not_there_has_a_near_name(self):
+        self.refuses(("record", "--model", "qwen2.5-coder-1.5B", "--text", SOURCE / "LICENSE", "--out",
+                      "x.kvtrace.h5"), ("--model", "did you mean 'qwen2.5-coder-1.5b'?", "smollm2-135m"))
+
+    def test_a_helper_that_works_on_is_heard(self):
+        """Its first line comes while it works, its last one with its failure."""
+        helper = self.folder / "helper"
+        helper.write_text("#!/bin/sh\necho it begins >&2\nsleep 6\necho it went wrong >&2\nexit 2\n")
+        helper.chmod(0o755)
+        self.cut_trace("heard.kvtrace.h5", 256, 2)
+        with subprocess.Popen([PROGRAM, "inspect", "heard.kvtrace.h5", "--plot", "plots"],
+                              cwd=self.folder, env={**os.environ, "KVREPLAY_PYTHON": str(helper)},
+                              text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+            self.assertIn("drawing figures", process.stderr.readline())
+            self.assertEqual(process.stderr.readline(), "it begins\n")
+            self.assertIsNone(process.poll())
+            rest = process.stderr.read()
+        self.assertEqual(process.returncode, 2)
+        self.assertRegex(rest, r"\Akvreplay: [^\n]*it went wrong[^\n]*\n\Z")
 
     def test_what_cannot_be_written(self):
         for option in ("--csv", "--plot"):

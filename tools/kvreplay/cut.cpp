@@ -7,6 +7,7 @@
 
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
@@ -31,10 +32,10 @@ void add_cut(CLI::App& program) {
       ->check(number_range())
       ->type_name("N");
   command->add_option("--prompt", options->cut.prompt_tokens, "Prompt tokens (default: all)")
-      ->check(number_range())
+      ->transform(in_count_range(0, std::int64_t{1} << 31))
       ->type_name("N");
   command->add_option("--decode", options->cut.decode_tokens, "Decode steps (default: all)")
-      ->check(number_range())
+      ->transform(in_count_range(0, std::int64_t{1} << 31))
       ->type_name("N");
   command->footer(
       "Example:\n"

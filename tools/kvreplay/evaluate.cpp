@@ -8,6 +8,7 @@
 #include "sim/evaluation/own_trace.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/text_options.hpp"
@@ -80,11 +81,11 @@ void add_evaluate(CLI::App& program) {
       ->allow_extra_args(false)
       ->type_name("SYSTEM.PART.PARAMETER=VALUE,VALUE");
   command->add_option("--prompt", request.prompt, "Prompt tokens, read under full attention")
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->transform(in_count_range(1, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--steps", request.steps, "Decode steps under each system")
-      ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
+      ->transform(in_count_range(2, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
   takes_traces(

@@ -1,6 +1,7 @@
 #include "tools/kvreplay/helper_messages.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +13,12 @@
 #include "base/error.hpp"
 
 namespace kvreplay {
+namespace {
+
+/// A helper that still runs so long after a line did not end with it.
+constexpr int kHoldMs = 2000;
+
+}  // namespace
 
 HelperMessages::HelperMessages() {
   int ends[2];
@@ -34,6 +41,13 @@ void HelperMessages::started() {
 void HelperMessages::read() {
   char buffer[1 << 12];
   while (true) {
+    if (held_.ends_with('\n')) {
+      pollfd waiting{read_end_, POLLIN, 0};
+      if (::poll(&waiting, 1, kHoldMs) == 0) {
+        std::cerr << held_ << std::flush;
+        passed_ = std::exchange(held_, "");
+      }
+    }
     const ssize_t count = ::read(read_end_, buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
@@ -55,7 +69,7 @@ std::string HelperMessages::finish(bool failed) {
     std::cerr << held_ << std::flush;
     return "";
   }
-  std::string line = held_;
+  std::string line = held_.empty() ? passed_ : held_;
   while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
   return line;
 }

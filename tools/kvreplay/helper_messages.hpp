@@ -8,7 +8,8 @@
 namespace kvreplay {
 
 /// The standard error of a helper program. It is passed on as it comes, but for its last line,
-/// which becomes part of the program's own error where the helper fails.
+/// which, unless the helper works on
+/// for seconds after it, becomes part of the program's own error where the helper fails.
 class HelperMessages {
  public:
   /// Throws UserError when there is no pipe to be had.
@@ -30,7 +31,8 @@ class HelperMessages {
 
   int read_end_ = -1;
   int write_end_ = -1;
-  std::string held_;  ///< the last line, or what there is of it
+  std::string held_;    ///< the last line, or what there is of it
+  std::string passed_;  ///< a last line that was passed on, since the helper went on working
   std::thread reader_;
 };
 

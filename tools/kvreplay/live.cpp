@@ -25,6 +25,7 @@
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/device.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/open_target.hpp"
@@ -418,10 +419,10 @@ void add_live(CLI::App& program) {
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 1024, or the "
                    "whole text)")
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->transform(in_count_range(1, std::int64_t{1} << 30))
       ->type_name("N");
   command->add_option("--steps", options->steps, "Decode steps (default: the trace's own, or 128)")
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->transform(in_count_range(1, std::int64_t{1} << 30))
       ->type_name("N");
   add_sampling_options(*command, options->generate, options->sampling);
   command->add_option("--budget", options->budget, "The system's selection.budget_tokens")

@@ -5,11 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
@@ -21,6 +25,21 @@ namespace kvreplay {
 namespace {
 
 constexpr const char* kEnding = ".kvmodel";
+
+/// What fetch-model gets, and what is in its folder.
+std::vector<std::string> model_names() {
+  std::set<std::string> names;
+  std::ifstream file(data_folder() + "/tools/scripts/models.json");
+  const auto models = nlohmann::json::parse(file, nullptr, false);
+  if (models.is_object()) {
+    for (const auto& [name, model] : models.items()) names.insert(name);
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(model_folder(), error)) {
+    if (entry.path().extension() == kEnding) names.insert(entry.path().stem().string());
+  }
+  return {names.begin(), names.end()};
+}
 
 }  // namespace
 
@@ -41,8 +60,16 @@ std::string find_model(const std::string& name_or_file) {
   std::string file = model_folder() + "/" + name_or_file + kEnding;
   if (std::filesystem::exists(file)) return file;
   if (std::filesystem::is_regular_file(name_or_file)) return name_or_file;  // says what it lacks
-  throw UserError({"--model", ""}, "there is no " + file,
-                  "a model of `kvreplay fetch-model`, or a file of tools/scripts/import_model.py");
+  const std::vector<std::string> names = model_names();
+  const std::string near = nearest_name(name_or_file, names);
+  const bool is_name = std::find(names.begin(), names.end(), name_or_file) != names.end();
+  throw UserError({"--model", ""},
+                  "there is no " + file +
+                      (is_name        ? "; `kvreplay fetch-model " + name_or_file + "` gets it"
+                       : near.empty() ? ""
+                                      : " (did you mean '" + near + "'?)"),
+                  "a model of `kvreplay fetch-model` (" + join(names) +
+                      "), or a file of tools/scripts/import_model.py");
 }
 
 std::string run_script(const std::string& script, const std::vector<std::string>& arguments) {

@@ -20,6 +20,7 @@
 #include "policies/adapters/adapt.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/model_files.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "tools/kvreplay/text_options.hpp"
@@ -200,14 +201,14 @@ void add_record(CLI::App& program) {
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
       ->excludes(chat)
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->transform(in_count_range(1, std::int64_t{1} << 30))
       ->type_name("N");
   command
       ->add_option(
           "--steps", options->steps,
           "Decode steps (default: the trace's own, or 512); with --chat, the most tokens of a turn "
           "that the model writes")
-      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->transform(in_count_range(1, std::int64_t{1} << 30))
       ->type_name("N");
   CLI::Option* adapt_text =
       command
@@ -224,7 +225,7 @@ void add_record(CLI::App& program) {
   command
       ->add_option("--adapt-tokens", options->adapt_tokens,
                    "First tokens of that text that are read (default: 4096)")
-      ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
+      ->transform(in_count_range(2, std::int64_t{1} << 30))
       ->type_name("N");
   command->add_flag("--adapt-spread", options->adapt_spread,
                     "Turn that text's keys and queries to positions spread evenly over the "

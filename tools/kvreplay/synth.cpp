@@ -16,6 +16,7 @@
 #include "base/size.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/option_values.hpp"
 #include "traces/shipped.hpp"
 #include "traces/synthesis/synthesise.hpp"
@@ -155,12 +156,17 @@ void add_synth(CLI::App& program) {
       "Query heads per layer, a multiple of the KV heads (default: the real trace's per KV head)");
   integer("--kv-heads", wanted.kv_heads, 1, "KV heads per layer (default: the real trace's)");
   integer("--head-dim", wanted.head_dim, 2, "Length of a vector, even (default: the real trace's)");
-  integer("--prompt", wanted.prompt_tokens, 1, "Prompt tokens (default: the real trace's)");
-  integer("--steps", wanted.decode_steps, 1, "Decode steps (default: the real trace's)");
+  const auto count = [&](const char* name, auto& value, const char* help) {
+    command->add_option(name, value, help)
+        ->transform(in_count_range(1, std::int64_t{1} << 31))
+        ->type_name("N");
+  };
+  count("--prompt", wanted.prompt_tokens, "Prompt tokens (default: the real trace's)");
+  count("--steps", wanted.decode_steps, "Decode steps (default: the real trace's)");
   CLI::Option* tokens = command->add_option("--tokens", options->tokens,
                                             "Prompt and decode steps together, in place of "
                                             "--prompt");
-  tokens->check(in_range(std::int64_t{2}, std::int64_t{1} << 31))->type_name("N");
+  tokens->transform(in_count_range(2, std::int64_t{1} << 31))->type_name("N");
   tokens->excludes(command->get_option("--prompt"));
   command
       ->add_option("--query-window", wanted.query_window,
