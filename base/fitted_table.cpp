@@ -152,7 +152,8 @@ std::string fitted_table(const std::vector<FittedColumn>& columns, std::size_t w
     const bool above =
         rows > 1 ? is_constant(column.cells) : column.is_label && column.name != kept_label;
     if (above) {
-      text += wrapped(column.name + ": " + column.cells.front(), width) + '\n';
+      const std::string& cell = column.cells.front();
+      text += wrapped(column.name + ": " + (cell.empty() ? "-" : cell), width) + '\n';
     } else {
       shown.push_back(column);
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
@@ -15,7 +16,7 @@ struct Mark {
   std::string_view means;
 };
 
-constexpr std::array<Mark, 7> kMarks{{
+constexpr std::array<Mark, 8> kMarks{{
     {"gc_wraps",
      "writes reach beyond gc_capacity_bytes and wrap round: garbage collection works on another "
      "workload; give the device at least the plan's space"},
@@ -33,6 +34,8 @@ constexpr std::array<Mark, 7> kMarks{{
     {"over_budget",
      "budget_covers is all, and more tokens than the budget are attended to: sinks, recent and "
      "buffered tokens alone exceed it"},
+    {"cache_below_step",
+     "the cache holds less than one step selects, so that little or nothing of it is found again"},
     {"stores_all_bits",
      "the precision part changed nothing: every entry is stored at 16 bits per element"},
 }};
@@ -47,6 +50,53 @@ double whole_budget(const SystemSpec& system, double tokens) {
   const std::int64_t budget = system.decide.selection.arguments().integer("budget_tokens");
   if (budget > 0) return static_cast<double>(budget);
   return system.decide.selection.arguments().real("budget_share") * tokens;
+}
+
+/// Of a cache that holds less than one step requests; 0 where it holds enough.
+struct CacheShortage {
+  std::string parameter;      ///< capacity_groups or capacity_bytes
+  std::int64_t capacity = 0;  ///< its value
+  std::int64_t wanted = 0;    ///< per layer and step, in its unit
+};
+
+/// Compares what the mean timed step requests with what a cache of given capacity held at most.
+CacheShortage cache_shortage(const SystemSpec& system, const Timing& timing) {
+  if (!system.place.has_capacity() || timing.steps.empty() || timing.dram.cache_bytes <= 0) {
+    return {};
+  }
+  const double requested =
+      static_cast<double>(timing.requested_bytes) / static_cast<double>(timing.steps.size());
+  const double share = requested / static_cast<double>(timing.dram.cache_bytes);
+  if (share <= 1) return {};
+  const Arguments& arguments = system.place.cache.arguments();
+  for (const char* name : {"capacity_groups", "capacity_bytes"}) {
+    if (!arguments.all().contains(name) || arguments.integer(name) <= 0) continue;
+    const std::int64_t capacity = arguments.integer(name);
+    return {name, capacity,
+            static_cast<std::int64_t>(std::ceil(share * static_cast<double>(capacity) - 1e-6))};
+  }
+  return {};
+}
+
+/// The largest of each system, and what to set.
+std::string shortages_text(const Experiment& experiment, const ReplayResult& result) {
+  std::map<std::string, CacheShortage> largest;
+  for (std::size_t i = 0; i < result.cells.size(); ++i) {
+    const Cell& cell = experiment.cells[result.cell_numbers[i]];
+    CacheShortage own = cache_shortage(experiment.systems[cell.system], result.cells[i].timing);
+    CacheShortage& known = largest[result.cells[i].system];
+    if (own.wanted > known.wanted) known = std::move(own);
+  }
+  std::string text;
+  for (const auto& [system, own] : largest) {
+    if (own.wanted == 0) continue;
+    const std::string unit = own.parameter == "capacity_bytes" ? " bytes" : " groups";
+    text += "; " + system + " selects " + std::to_string(own.wanted) + unit +
+            " per layer and step, and its cache holds " + std::to_string(own.capacity) +
+            ": set system." + system + ".cache." + own.parameter + " to " +
+            std::to_string(own.wanted) + " or more";
+  }
+  return text;
 }
 
 }  // namespace
@@ -69,6 +119,7 @@ std::string marks_of(const SystemSpec& system, const CellResult& row, double tok
   if (any(&LayerMeans::coarse_channels)) found.push_back("coarse_channels");
   const double budget = whole_budget(system, tokens);
   if (budget > 0 && row.quality.attended_tokens > budget) found.push_back("over_budget");
+  if (cache_shortage(system, row.timing).wanted > 0) found.push_back("cache_below_step");
   // low_rank_keys changes which vectors are stored, not their bits.
   const std::string& precision = system.decide.precision.name();
   if (precision != "fp16" && precision != "low_rank_keys" && row.timing.stored_bits == 16) {
@@ -82,9 +133,9 @@ std::string marks_of(const SystemSpec& system, const CellResult& row, double tok
   return text;
 }
 
-std::vector<std::string> mark_lines(std::span<const CellResult> cells) {
+std::vector<std::string> mark_lines(const Experiment& experiment, const ReplayResult& result) {
   std::map<std::string, std::set<std::string>> systems;
-  for (const CellResult& cell : cells) {
+  for (const CellResult& cell : result.cells) {
     std::istringstream marks(cell.marks);
     for (std::string mark; marks >> mark;) systems[mark].insert(cell.system);
   }
@@ -93,7 +144,10 @@ std::vector<std::string> mark_lines(std::span<const CellResult> cells) {
     const auto found = systems.find(std::string(mark.name));
     if (found == systems.end()) continue;
     const std::vector<std::string> names(found->second.begin(), found->second.end());
-    lines.push_back(std::string(mark.name) + " (" + join(names) + "): " + std::string(mark.means));
+    std::string line =
+        std::string(mark.name) + " (" + join(names) + "): " + std::string(mark.means);
+    if (mark.name == "cache_below_step") line += shortages_text(experiment, result);
+    lines.push_back(std::move(line));
   }
   return lines;
 }

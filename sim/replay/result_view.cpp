@@ -220,7 +220,8 @@ std::vector<std::size_t> usual_columns(const ResultTable& table, const TableRead
 struct Chosen {
   std::vector<std::size_t> columns;
   std::vector<std::size_t> rows;
-  bool named = false;  ///< by the user
+  bool named = false;              ///< by the user
+  std::vector<std::size_t> added;  ///< to the usual ones, by the user
 };
 
 Chosen choose_columns(const ResultTable& table, const TableView& view, const TableReader& reader,
@@ -239,7 +240,7 @@ Chosen choose_columns(const ResultTable& table, const TableView& view, const Tab
       if (std::find(into.begin(), into.end(), place) == into.end()) into.push_back(place);
     }
   }
-  chosen.named = !view.columns.empty();
+  chosen.named = !chosen.columns.empty();
   if (chosen.columns.empty()) {
     if (all_columns) {
       chosen.columns.resize(names.size());
@@ -259,6 +260,7 @@ Chosen choose_columns(const ResultTable& table, const TableView& view, const Tab
       chosen.columns.push_back(place);
     }
   }
+  chosen.added = std::move(added);
   return chosen;
 }
 
@@ -308,6 +310,9 @@ std::vector<FittedColumn> fitted_columns(const ResultTable& table, const TableRe
     column.is_text = reader.is_text(i);
     column.is_label = reader.is_label(i);
     column.rank = declared == nullptr ? 9 : declared->table_rank;
+    const bool is_added =
+        std::find(chosen.added.begin(), chosen.added.end(), i) != chosen.added.end();
+    if (is_added) column.rank = -1;
     const int decimals = declared == nullptr ? -1 : head.decimals;
     for (const std::size_t row : chosen.rows) {
       std::string cell = shown_text(table.rows[row][i], head.name, decimals);
@@ -315,7 +320,9 @@ std::vector<FittedColumn> fitted_columns(const ResultTable& table, const TableRe
       column.cells.push_back(std::move(cell));
     }
     const auto is_empty = [](const std::string& cell) { return cell.empty() || cell == "-"; };
-    if (!chosen.named && std::all_of(column.cells.begin(), column.cells.end(), is_empty)) continue;
+    if (!chosen.named && !is_added &&
+        std::all_of(column.cells.begin(), column.cells.end(), is_empty))
+      continue;
     columns.push_back(std::move(column));
   }
   return columns;

@@ -74,10 +74,20 @@ ResultTable turn_rows(std::span<const CellResult> cells) {
   return table;
 }
 
-TableView turn_view() {
-  return {.columns = {"system", "device", "model", "turn", "earlier_tokens", "new_tokens",
-                      "ttft_ms", "turn_read_bytes", "restore_ms", "recompute_ms", "resume_ms",
-                      "tokens_per_s"}};
+TableView turn_view(const ResultTable& turns) {
+  TableView view{.columns = {"system"}};
+  bool swept = false;  // between `system` and `steps` stand the settings that differ
+  for (const ResultTable::Head& head : turns.columns) {
+    if (head.name == "steps") break;
+    if (swept) view.columns.push_back(head.name);
+    swept |= head.name == "system";
+  }
+  for (const char* name :
+       {"device", "model", "turn", "earlier_tokens", "new_tokens", "ttft_ms", "turn_read_bytes",
+        "restore_ms", "recompute_ms", "resume_ms", "tokens_per_s"}) {
+    view.columns.emplace_back(name);
+  }
+  return view;
 }
 
 }  // namespace kvreplay

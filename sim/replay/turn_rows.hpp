@@ -11,7 +11,7 @@ namespace kvreplay {
 /// layer and the marks are of the cell.
 [[nodiscard]] ResultTable turn_rows(std::span<const CellResult> cells);
 
-/// What to print of it.
-[[nodiscard]] TableView turn_view();
+/// What to print of `turns`, a table of turn_rows().
+[[nodiscard]] TableView turn_view(const ResultTable& turns);
 
 }  // namespace kvreplay

@@ -6,6 +6,8 @@ import csv
 import importlib
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -322,6 +324,45 @@ class SettingsInSilence(Cases):
             self.assertEqual(row["marks"], "over_budget" if over else "", row["system"])
             if over:
                 self.assertRegex(result.stderr, rf"warning: over_budget \([^)]*{row['system']}")
+
+
+    def test_a_cache_that_holds_less_than_a_step_selects(self):
+        result = self.kvreplay("run", "first", "--set", f"trace={self.trace}", *SMALL, "--set",
+                               "system=kvswap", "--set", "device=ufs40", "--set",
+                               "system.kvswap.cache.capacity_groups=16", "--set",
+                               "system.selection.budget_tokens=32,128", "--out", "small-cache",
+                               "--check")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        few, many = rows_of(self.folder / "small-cache/results.csv")
+        self.assertEqual((few["marks"], many["marks"]), ("", "cache_below_step"))
+        self.assertLess(float(many["hit_rate"]), 0.05)
+        lines = [line for line in result.stderr.splitlines() if "cache_below_step" in line]
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertIn("warning: cache_below_step (kvswap): ", lines[0])
+        self.assertRegex(lines[0], r"kvswap selects (29|3[0-2]) groups per layer and step, and its "
+                         r"cache holds 16: set system\.kvswap\.cache\.capacity_groups to ")
+        self.assertIn("cache_below_step", (self.folder / "small-cache/table.txt").read_text())
+        self.assertIn("checked every step of 2 cells", result.stderr)
+
+    def test_more_steps_than_the_recording_has(self):
+        _, said = self.run_first("long", "--set", "system=quest", "--set", "steps=1000")
+        self.assertRegex(said, r"warning: [^\n]*: steps is 1000, and the recording has \d+, which")
+
+    def test_the_manifest_repeats_the_run(self):
+        (self.folder / "own").mkdir()
+        path = self.folder / "own/mine here.json"
+        first = json.loads(re.sub("//.*", "", (SOURCE / "configs/experiments/first.json").read_text()))
+        path.write_text(json.dumps({**first, "trace": str(self.trace), "system": "quest"}))
+        words = ("own/mine here.json", *SMALL, "--set", "device=ufs40")
+        self.succeed("run", *words, "--check", "--out", "once")
+        command = json.loads((self.folder / "once/manifest.json").read_text())["command"]
+        given = shlex.split(command)
+        self.assertEqual(given[:3], ["kvreplay", "run", "own/mine here.json"])
+        self.assertIn("--check", given)
+        self.succeed(*given[1:], "--out", "twice")
+        for name in ("results.csv", "manifest.json"):
+            self.assertEqual((self.folder / "once" / name).read_bytes(),
+                             (self.folder / "twice" / name).read_bytes(), name)
 
 
 class ModelsInSilence(Cases):

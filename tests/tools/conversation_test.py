@@ -91,6 +91,14 @@ class Conversation(ProgramTest):
         computes = {row["prefill_compute_ms"] for (_, number), row in turns.items() if number == 2}
         self.assertEqual(len(computes), 1, "the model's own work does not depend on the system")
 
+    def test_printed_turns_tell_the_swept_settings(self):
+        _, printed = self.run_on("two/small.kvtrace.h5", "swept", "--set",
+                                 "system.selection.budget_tokens=16,32")
+        turns = printed[printed.rindex("earlier"):]
+        rows = [line.split() for line in turns.splitlines() if line.startswith("quest")]
+        self.assertEqual([row[:2] for row in rows],
+                         [["quest", "16"], ["quest", "16"], ["quest", "32"], ["quest", "32"]])
+
     def test_quality_is_of_the_turn(self):
         folder, _ = self.run_on("two/small.kvtrace.h5", "quality", "--set", "warm_up_steps=0", "--set",
                                 "timed_steps=0")

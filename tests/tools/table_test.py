@@ -70,6 +70,14 @@ class Tables(ProgramTest):
         added = self.succeed("table", "run", "--columns", "+dram_share,+recall")
         for words in ("dram_share", "recall", "latency"):
             self.assertIn(words, added.replace("\n", " ").replace("dram ", "dram_share "))
+        self.assert_fits(added)
+        self.assertNotIn("marks", added)
+        self.assertIn("Not shown", added)
+        # One that is constant stands above, one that is empty too.
+        self.assertIn("batch: 1\n", added)
+        self.assertIn("marks: -\n", self.succeed("table", "run", "--columns", "+marks"))
+        help_text = self.succeed("run", "--help")
+        self.assertIn("--columns +dram_share,+recall", help_text)
         chosen = self.succeed("table", "run", "--columns", "latency_*")
         self.assertIn("p99", chosen)
         self.assertIn("kvswap", chosen)  # rows without names say nothing

@@ -10,6 +10,7 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -20,6 +21,7 @@
 #include "base/number_text.hpp"
 #include "base/output_file.hpp"
 #include "base/result_folder.hpp"
+#include "base/shell.hpp"
 #include "base/table.hpp"
 #include "policies/adapters/adapt.hpp"
 #include "sim/replay/experiment.hpp"
@@ -33,6 +35,7 @@
 #include "tools/kvreplay/cache_options.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
+#include "tools/kvreplay/count_range.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
@@ -45,6 +48,7 @@ struct RunOptions {
   std::int64_t steps = 0;
   bool access_log = false;
   bool check = kChecksByDefault;
+  bool says_checked = false;  ///< --check was given
   std::string timeline;
   std::int64_t timeline_steps = 3;
   // Options of a sweep.
@@ -73,8 +77,9 @@ void warn_of_settings(const Experiment& experiment) {
   }
 }
 
-void warn_of_marks(const ReplayResult& result, const RunOptions& options) {
-  for (const auto& lines : {mark_lines(result.cells), wear_lines(result.cells)}) {
+void warn_of_marks(const Experiment& experiment, const ReplayResult& result,
+                   const RunOptions& options) {
+  for (const auto& lines : {mark_lines(experiment, result), wear_lines(result.cells)}) {
     for (const std::string& line : lines) {
       // A printed table says it above its numbers.
       if (options.view.format == "table" && line.starts_with("exceeds_dram")) continue;
@@ -90,6 +95,21 @@ void warn_of_own_text(const Experiment& experiment) {
     std::cerr << "kvreplay: warning: " << trace << ": adapters " << join(own)
               << " were made from the very text that is replayed, so their predictions look better "
                  "than they would on another text\n";
+  }
+}
+
+/// Of `steps` beyond the end of a recording.
+void warn_of_steps(const Experiment& experiment) {
+  for (std::size_t i = 0; i < experiment.traces.size(); ++i) {
+    std::int64_t asked = 0;
+    for (const Cell& cell : experiment.cells) {
+      if (cell.trace == i) asked = std::max(asked, cell.steps);
+    }
+    if (asked == 0) continue;
+    const std::int64_t recorded = TraceReader(experiment.traces[i]).info().decode_steps();
+    if (asked <= recorded) continue;
+    std::cerr << "kvreplay: warning: " << experiment.traces[i] << ": steps is " << asked
+              << ", and the recording has " << recorded << ", which are replayed\n";
   }
 }
 
@@ -125,6 +145,26 @@ ResultFolder result_folder(const RunOptions& options, const Experiment& experime
                              : ResultFolder::at(options.out);
 }
 
+/// The command as it was given, but for what does not decide the results: where they go, and how
+/// they are shown.
+std::string command_of(const RunOptions& options, const Experiment& experiment) {
+  std::string text = "kvreplay run " + shell_word(options.experiment.name);
+  for (const std::string& set : experiment.sets) text += " --set " + shell_word(set);
+  const std::string& configs = options.experiment.configs.folder();
+  if (configs != ConfigFolder::standard().folder()) text += " --configs " + shell_word(configs);
+  if (options.access_log) text += " --access-log";
+  if (options.says_checked) text += " --check";
+  return text;
+}
+
+void write_all(const ResultFolder& folder, const RunOptions& options, const Experiment& experiment,
+               const ReplayResult& result) {
+  write_results(folder.temporary_path(), experiment, result);
+  auto manifest = nlohmann::ordered_json::parse(manifest_json(experiment, result));
+  manifest["command"] = command_of(options, experiment);
+  folder.write({"manifest.json", manifest.dump(2) + '\n'});
+}
+
 /// Of several seeds, what results are is a mean with an interval.
 void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
   if (has_several_seeds(result.cells)) folder.write({"seeds.csv", seeds_csv(result.cells)});
@@ -132,7 +172,7 @@ void write_seeds(const ResultFolder& folder, const ReplayResult& result) {
 void show_turns(const RunOptions& options, const ReplayResult& result) {
   const ResultTable turns = turn_rows(result.cells);
   if (options.view.format != "table" || turns.rows.empty()) return;
-  std::cout << '\n' << view_text(turns, turn_view()) << std::flush;
+  std::cout << '\n' << view_text(turns, turn_view(turns)) << std::flush;
 }
 void show_seeds(const RunOptions& options, const ReplayResult& result) {
   if (options.view.format != "table" || !has_several_seeds(result.cells)) return;
@@ -158,6 +198,7 @@ void run_experiment(const RunOptions& options) {
   const Stopwatch watch;
   const Experiment experiment = load_experiment(options);
   warn_of_own_text(experiment);
+  warn_of_steps(experiment);
   check_timeline_folder(options);
   ResultFolder folder = result_folder(options, experiment);
   ReplayOptions replay_options;
@@ -169,7 +210,7 @@ void run_experiment(const RunOptions& options) {
   }
   ask_for_timeline(options, replay_options);
   const ReplayResult result = replay(experiment, replay_options);
-  write_results(folder.temporary_path(), experiment, result);
+  write_all(folder, options, experiment, result);
   write_seeds(folder, result);
   const std::string name = folder.commit();
   write_timeline(options, result);
@@ -177,7 +218,11 @@ void run_experiment(const RunOptions& options) {
   show_turns(options, result);
   show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result, options);
+  warn_of_marks(experiment, result, options);
+  if (options.says_checked) {
+    std::cerr << "kvreplay: checked every step of " << result.cells.size()
+              << " cells: bytes, tokens, ranges on flash and budgets are as promised\n";
+  }
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -260,6 +305,7 @@ void run_sweep(const RunOptions& options) {
   const Shard shard = shard_of(options.shard);
   const Experiment experiment = load_experiment(options);
   warn_of_own_text(experiment);
+  warn_of_steps(experiment);
   check_timeline_folder(options);
   if (!options.out.empty()) ResultFolder::check_free(options.out);
   std::optional<FolderStore> store = options.cache.open();
@@ -286,7 +332,7 @@ void run_sweep(const RunOptions& options) {
     std::cerr << "kvreplay: warning: nothing was kept: " << store->problem() << '\n';
   }
   ResultFolder folder = result_folder(options, experiment);
-  write_results(folder.temporary_path(), experiment, result);
+  write_all(folder, options, experiment, result);
   write_seeds(folder, result);
   if (shard.count > 1) write_shard(folder.temporary_path(), experiment, result, shard);
   const std::string name = folder.commit();
@@ -295,7 +341,7 @@ void run_sweep(const RunOptions& options) {
   show_turns(options, result);
   show_seeds(options, result);
   warn_of_settings(experiment);
-  warn_of_marks(result, options);
+  warn_of_marks(experiment, result, options);
   std::cerr << "kvreplay: results in " << name << watch.text() << '\n';
 }
 
@@ -320,7 +366,7 @@ void add_common_options(CLI::App& command, RunOptions& options) {
   add_view_options(command, options.view);
   add_threads_option(command, options.experiment.threads, "results do");
   command.add_option("--steps", options.steps, "Replay only the first N decode steps")
-      ->check(in_range(1, 1 << 30))
+      ->transform(in_count_range(1, 1 << 30))
       ->type_name("N");
   add_configs_option(command, options.experiment.configs);
   command
@@ -345,15 +391,16 @@ void add_run(CLI::App& program) {
   add_common_options(*command, *options);
   command->add_flag("--access-log", options->access_log,
                     "Also write what each system selected at every step (HDF5)");
-  command->add_flag("--check", options->check,
-                    "Hold every step against what docs/architecture.md promises: bytes, tokens, "
-                    "ranges on flash, budgets; slower, same results");
+  command->add_flag_callback(
+      "--check", [options] { options->check = options->says_checked = true; },
+      "Hold every step against what docs/architecture.md promises: bytes, tokens, "
+      "ranges on flash, budgets; slower, same results");
   command->footer(
       "A run keeps only its results; `kvreplay sweep` does the same with a cache.\n"
       "Examples:\n"
       "  kvreplay run configs/experiments/first.json\n"
       "  kvreplay run first --set device=emmc51 --set system.cache.capacity_groups=200\n"
-      "  kvreplay run first --columns +dram_share,recall --sort output_error\n"
+      "  kvreplay run first --columns +dram_share,+recall --sort output_error\n"
       "  kvreplay run first --set system.kvswap.cache.part=lru --format csv > kvswap-lru.csv\n"
       "  kvreplay run first --out first --timeline first/timeline.json");
   command->callback([options] { run_experiment(*options); });
