@@ -34,8 +34,7 @@ constexpr std::array<Mark, 8> kMarks{{
     {"over_budget",
      "budget_covers is all, and more tokens than the budget are attended to: sinks, recent and "
      "buffered tokens alone exceed it"},
-    {"cache_below_step",
-     "the cache holds less than one step selects, so that little or nothing of it is found again"},
+    {"cache_below_step", "the cache holds less than one step selects, and hit_rate is below 0.1"},
     {"stores_all_bits",
      "the precision part changed nothing: every entry is stored at 16 bits per element"},
 }};
@@ -52,7 +51,10 @@ double whole_budget(const SystemSpec& system, double tokens) {
   return system.decide.selection.arguments().real("budget_share") * tokens;
 }
 
-/// Of a cache that holds less than one step requests; 0 where it holds enough.
+/// Of the bytes requested: below it, a cache that is too small for a step is as good as none.
+constexpr double kFewHits = 0.1;
+
+/// Of a cache that holds less than one step requests and hardly hits; 0 where it holds enough.
 struct CacheShortage {
   std::string parameter;      ///< capacity_groups or capacity_bytes
   std::int64_t capacity = 0;  ///< its value
@@ -67,7 +69,10 @@ CacheShortage cache_shortage(const SystemSpec& system, const Timing& timing) {
   const double requested =
       static_cast<double>(timing.requested_bytes) / static_cast<double>(timing.steps.size());
   const double share = requested / static_cast<double>(timing.dram.cache_bytes);
-  if (share <= 1) return {};
+  // A cache may keep what is asked for often, whatever its size.
+  const bool finds_some = static_cast<double>(timing.hit_bytes) >=
+                          kFewHits * static_cast<double>(timing.requested_bytes);
+  if (share <= 1 || finds_some) return {};
   const Arguments& arguments = system.place.cache.arguments();
   for (const char* name : {"capacity_groups", "capacity_bytes"}) {
     if (!arguments.all().contains(name) || arguments.integer(name) <= 0) continue;
