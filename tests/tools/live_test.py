@@ -344,7 +344,7 @@ class Live(ProgramTest):
                              "--platform", "oneplus12")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn("oneplus12 is no measurement of `kvreplay platform probe`", said.stderr)
-        self.assertIn("device ufs40.json", said.stdout)
+        self.assertIn("device ufs40", said.stdout)
         files = self.succeed("plot", "named", "--out", "again").splitlines()
         self.assertEqual(files, ["again.pdf", "again.png"])
         self.refuses(["report", "named"], ["named/report.md", "named/validation.png"])
