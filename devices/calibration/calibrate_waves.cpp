@@ -4,7 +4,6 @@
 #include <set>
 
 #include "base/number_text.hpp"
-#include "base/parallel.hpp"
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/least_squares.hpp"
 
@@ -103,20 +102,10 @@ Calibration calibrate_waves(const ConfigNode& base, std::span<const FittedPoint>
   }
   result.config = ConfigNode::parse(object.dump(), base.place().file);
   result.points.assign(points.begin(), points.end());
-  const DeviceSpec spec = DeviceSpec::parse(result.config);
-  parallel_for(std::ssize(result.points), options.threads, [&](std::int64_t index) {
-    FittedPoint& point = result.points[static_cast<std::size_t>(index)];
-    const MeasuredPoint& measured = point.measured;
-    if (measured.write_share == 1 && writes.empty()) point.use = PointUse::kPredicted;
-    Workload workload = workload_of(measured);
-    workload.write_share = measured.write_share;
-    workload.requests = std::max<std::uint64_t>(600, 8 * std::uint64_t{measured.depth});
-    const Measurement found = measure(spec, workload);
-    point.iops = found.iops;
-    point.mean_us = found.mean_us;
-    point.read_us = found.read_mean_us;
-    point.write_us = found.write_mean_us;
-  });
+  run_model(result.config, false, result.points, options.threads);
+  for (FittedPoint& point : result.points) {
+    if (point.measured.write_share == 1 && writes.empty()) point.use = PointUse::kPredicted;
+  }
   return result;
 }
 

@@ -1,13 +1,27 @@
 #include "devices/calibration/fitted_point.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 #include "base/parallel.hpp"
 
 namespace kvreplay {
 namespace {
 
-/// A model that predicts measured points.
+/// Of a device whose rates do not depend on what was written before.
+void run_without_state(const DeviceSpec& spec, FittedPoint& point) {
+  Workload workload = workload_of(point.measured);
+  workload.write_share = point.measured.write_share;
+  workload.requests = std::max<std::uint64_t>(600, 8 * std::uint64_t{point.measured.depth});
+  const Measurement found = measure(spec, workload);
+  point.iops = found.iops;
+  point.mean_us = found.mean_us;
+  point.read_us = found.read_mean_us;
+  point.write_us = found.write_mean_us;
+}
+
+/// A flash model that predicts measured points.
 class Model {
  public:
   /// `coarse`: simulates fewer requests.
@@ -110,9 +124,17 @@ Workload workload_of(const MeasuredPoint& measured) {
 }
 
 void run_model(const ConfigNode& config, bool coarse, std::span<FittedPoint> points, int threads) {
-  const Model model(config, coarse);
-  parallel_for(static_cast<std::int64_t>(points.size()), threads,
-               [&](std::int64_t index) { model.run(points[static_cast<std::size_t>(index)]); });
+  const DeviceSpec spec = DeviceSpec::parse(config);
+  std::optional<Model> flash;
+  if (spec.device.name() == "flash") flash.emplace(config, coarse);
+  parallel_for(std::ssize(points), threads, [&](std::int64_t index) {
+    FittedPoint& point = points[static_cast<std::size_t>(index)];
+    if (flash) {
+      flash->run(point);
+    } else {
+      run_without_state(spec, point);
+    }
+  });
 }
 
 double value_of(const DeviceSpec& spec, const std::string& name) {

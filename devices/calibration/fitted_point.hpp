@@ -29,8 +29,8 @@ struct FittedPoint {
 /// Of the point's size, depth, range and path; reads, and the usual number of requests.
 [[nodiscard]] Workload workload_of(const MeasuredPoint& measured);
 
-/// Fills in what the flash model of `config` predicts for the points, each in the device state in
-/// which it was measured. `coarse`: simulates fewer requests. The results do not depend on
+/// Fills in what the model of `config` predicts for the points, of `flash` each in the device state
+/// in which it was measured. `coarse`: simulates fewer requests. The results do not depend on
 /// `threads`.
 void run_model(const ConfigNode& config, bool coarse, std::span<FittedPoint> points, int threads);
 

@@ -14,23 +14,42 @@ namespace kvreplay::kernels {
 namespace {
 
 #if defined(__x86_64__)
-/// clang 14's __builtin_cpu_supports() does not know this name.
-bool has_f16c() {
-  unsigned eax = 0;
-  unsigned ebx = 0;
-  unsigned ecx = 0;
-  unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+/// What the processor and the operating system support, asked of them: __builtin_cpu_supports()
+/// lacks f16c in clang 14, and its data in runtimes other than those of gcc and clang.
+struct Features {
+  bool avx2 = false;  ///< with FMA and F16C
+  bool avx512 = false;
+  bool vnni = false;
+
+  Features() {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    constexpr unsigned kNeeded = bit_FMA | bit_F16C | bit_AVX | bit_OSXSAVE;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & kNeeded) != kNeeded) return;
+    unsigned saved = 0;  // which registers the operating system keeps: XCR0
+    unsigned high = 0;
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    constexpr unsigned kYmm = 0x06;
+    constexpr unsigned kZmm = 0xe6;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return;
+    avx2 = (saved & kYmm) == kYmm && (ebx & bit_AVX2) != 0;
+    constexpr unsigned k512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    avx512 = avx2 && (saved & kZmm) == kZmm && (ebx & k512) == k512;
+    vnni = avx512 && (ecx & bit_AVX512VNNI) != 0;
+  }
+};
+
+const Features& features() {
+  static const Features found;
+  return found;
 }
 #endif
 
 Isa detect_isa() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? Isa::kAvx512 : Isa::kAvx2;
-  }
+  if (features().avx2) return features().avx512 ? Isa::kAvx512 : Isa::kAvx2;
 #endif
   return Isa::kScalar;
 }
@@ -46,7 +65,7 @@ const KernelTable& table_of(Isa isa) {
 
 const IntegerKernels& integer_table_of(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512 && __builtin_cpu_supports("avx512vnni")) return kVnniIntegerKernels;
+  if (isa == Isa::kAvx512 && features().vnni) return kVnniIntegerKernels;
   if (isa >= Isa::kAvx2) return kAvx2IntegerKernels;
 #endif
   (void)isa;

@@ -20,7 +20,7 @@ struct Groups {
   struct Bits8 {
     static constexpr std::int64_t kBytes = 512;
     explicit Bits8(const std::uint8_t* from) : weights(from) {}
-    KVREPLAY_INLINE [[nodiscard]] LanesAvx2 dot(const std::int8_t* row,
+    [[nodiscard]] KVREPLAY_INLINE LanesAvx2 dot(const std::int8_t* row,
                                                 std::int32_t /*sum*/) const {
       __m256i low = _mm256_setzero_si256();
       __m256i high = _mm256_setzero_si256();
@@ -43,7 +43,7 @@ struct Groups {
   struct Bits4 {
     static constexpr std::int64_t kBytes = 256;
     explicit Bits4(const std::uint8_t* from) : weights(from) {}
-    KVREPLAY_INLINE [[nodiscard]] LanesAvx2 dot(const std::int8_t* row, std::int32_t sum) const {
+    [[nodiscard]] KVREPLAY_INLINE LanesAvx2 dot(const std::int8_t* row, std::int32_t sum) const {
       // Sixteen products of 15 * 127 at most fit in 16 bits.
       __m256i low = _mm256_setzero_si256();
       __m256i high = _mm256_setzero_si256();

@@ -10,7 +10,7 @@ namespace {
 template <int kOffset>
 struct Unsigned {
   __m512i weights[8];
-  KVREPLAY_INLINE [[nodiscard]] LanesAvx512 dot(const std::int8_t* row, std::int32_t sum) const {
+  [[nodiscard]] KVREPLAY_INLINE LanesAvx512 dot(const std::int8_t* row, std::int32_t sum) const {
     __m512i total = _mm512_set1_epi32(-kOffset * sum);
     KVREPLAY_UNROLL
     for (int j = 0; j < 8; ++j)

@@ -31,7 +31,7 @@ void check_sums(json document, const std::string& folder, const std::string& fil
   }
   for (const char* name : kResultFiles) {
     const std::string beside = (std::filesystem::path(folder) / name).string();
-    if (sha256_file(beside) != document.at("files").at(name)) {
+    if (json(sha256_file(beside)) != document.at("files").at(name)) {
       throw UserError({beside, ""}, "is not the one that " + file + " was written with",
                       "an undamaged shard");
     }

@@ -179,7 +179,7 @@ void SearchSpace::exchange_part(json& object, Random& random) const {
   json& member = object[role];
   std::vector<std::string> others;
   for (const auto& [key, part] : part_catalogue()) {
-    if (key.first == role && key.second != member["part"] &&
+    if (key.first == role && json(key.second) != member["part"] &&
         !options_.excluded.contains(role + "/" + key.second)) {
       others.push_back(key.second);
     }

@@ -72,7 +72,8 @@ void add_comparison(std::ostream& text, const Goal& goal, const std::vector<Tune
   for (const Comparison& one : all) width = std::max(width, one.reference->name.size());
   int fit = 0;
   int beaten = 0;
-  std::vector<std::string> better_than_best;
+  std::vector<std::string> better_within;  // than the best
+  std::vector<std::string> nearer;         // to the limits, which both miss
   for (const Comparison& one : all) {
     text << "  " << std::left << std::setw(static_cast<int>(width)) << one.reference->name << "  "
          << goal.text(one.reference->reached);
@@ -85,7 +86,9 @@ void add_comparison(std::ostream& text, const Goal& goal, const std::vector<Tune
       text << "; tuned: " << goal.text(one.tuned->reached) << " (" << one.tuned->name << ")";
     }
     const TunedRow& shown = one.shown();
-    if (best != nullptr && better(shown.score, best->score)) better_than_best.push_back(shown.name);
+    if (best != nullptr && better(shown.score, best->score)) {
+      (shown.score.feasible() ? better_within : nearer).push_back(shown.name);
+    }
     if (!shown.score.feasible()) {
       text << '\n';
       continue;
@@ -115,12 +118,17 @@ void add_comparison(std::ostream& text, const Goal& goal, const std::vector<Tune
        << fixed_text(volume.references, 4) << ", found " << fixed_text(volume.found, 4)
        << ", together " << fixed_text(volume.together, 4) << ".\n";
   if (best == nullptr) return;
-  if (better_than_best.empty()) {
+  if (!best->score.feasible()) {
+    text << best->name << " misses the limits here. Within them: "
+         << (better_within.empty() ? "no system" : join(better_within)) << '.';
+    if (!nearer.empty()) text << " Outside, but nearer to them: " << join(nearer) << '.';
+    text << '\n';
+  } else if (better_within.empty()) {
     text << "No system, as it ships or tuned, is better than " << best->name << " in "
          << goal.minimised_text() << " within the limits.\n";
   } else {
     text << "Better than " << best->name << " in " << goal.minimised_text()
-         << " within the limits: " << join(better_than_best) << ".\n";
+         << " within the limits: " << join(better_within) << ".\n";
   }
 }
 

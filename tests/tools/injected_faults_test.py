@@ -3,7 +3,8 @@
 long: no crash, a line and exit code 1 or 2, and no output that looks whole (docs/robustness.md).
 
 By default some N of each kind and two commands; FAULTS=all takes every one (but of allocations, of
-which there are millions) and all commands. Prints a table of what was injected and what came of it."""
+which there are millions: FAULT_ALLOCATIONS=400) and all commands. Prints a table of what was
+injected and what came of it."""
 
 import collections
 import json
@@ -22,7 +23,7 @@ from program import PROGRAM, SOURCE, ProgramTest, tree
 ALL = os.environ.get("FAULTS") == "all"
 ONLY = os.environ.get("FAULT_COMMANDS", "").split(",") if os.environ.get("FAULT_COMMANDS") else None
 MOST = 10**9 if ALL else 1
-MOST_ALLOCATIONS = 400 if ALL else 2
+MOST_ALLOCATIONS = int(os.environ.get("FAULT_ALLOCATIONS", "400")) if ALL else 2
 KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "malloc", "child_malloc")
 CHILD_ALLOCATIONS = 3000  # of the process that first reads an HDF5 file; it ends uncounted
 PATIENCE = 120  # seconds; only a hang takes as long

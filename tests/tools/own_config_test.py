@@ -63,6 +63,33 @@ class OwnConfig(ProgramTest):
         self.assertIn("depth 64", self.succeed("device", "describe", "./deep.json", "--size", "4K"))
         self.assertNotIn("depth 64", self.succeed("device", "describe", "ufs40", "--size", "4K"))
 
+    def test_an_own_device_is_compared_with_what_was_measured(self):
+        self.succeed("device", "new", *SHEETS["nvme4"], "--out", "own.json")
+        def compared(*arguments):
+            text = self.succeed("device", "compare", *arguments, "--csv")
+            return list(csv.DictReader(io.StringIO(text)))
+
+        by_base = compared("./own.json")
+        self.assertEqual({row["table"] for row in by_base},
+                         {row["table"] for row in compared("nvme_pc4")})
+        self.assertEqual({row["preset"] for row in by_base}, {"./own.json"})
+        self.assertEqual({row["use"] for row in by_base}, {"held out"})
+        self.assertEqual(compared("nvme_pc4_read", "--device", "./own.json"),
+                         [row for row in by_base if row["table"] == "nvme_pc4_read"])
+        self.write("fio.json", {
+            "fio version": "fio-3.33", "global options": {"direct": "1"},
+            "jobs": [{"jobname": "j", "error": 0,
+                      "job options": {"rw": "randread", "ioengine": "io_uring", "bs": "4k",
+                                      "iodepth": "8", "size": "1G"},
+                      "read": {"iops": 80000, "bw": 1, "total_ios": 0, "clat_ns": {"mean": 1},
+                               "lat_ns": {"mean": 100000}}}]})
+        rows = compared("fio.json", "--device", "./own.json")
+        self.assertEqual([(row["table"], row["quantity"], row["measured"]) for row in rows],
+                         [("fio reads", "iops", "80000"), ("fio reads", "mean_us", "100")])
+        self.refuses(("device", "compare", "fio.json"), ("fio.json", "--device"))
+        self.refuses(("device", "compare", "--device", "nvme_pc5"),
+                     ("--device", "did you mean 'nvme_pc4'"))
+
     def test_a_device_on_the_base_of_a_file(self):
         self.write("first.json", {"base": "emmc51", "title": "Mine", "read_us": 80})
         self.succeed("device", "new", "--from-spec", "read=200MB/s", "--base", "./first.json",

@@ -186,6 +186,8 @@ class Traces(WithProgram):
             pass
         with self.refused(["other.h5", "format is none"]):
             kvreplay.trace(self.folder / "other.h5")
+        with kvreplay.trace("smollm2-135m-story-3k") as trace:
+            self.assertTrue(trace.path.samefile(SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"))
         with kvreplay.trace(SHIPPED_TRACE) as trace:
             with self.refused([SHIPPED_TRACE.name, "layer 13", "12", "24"]):
                 trace.keys(13)

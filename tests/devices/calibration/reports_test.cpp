@@ -5,14 +5,18 @@
 #include <algorithm>
 
 #include "base/config_folder.hpp"
+#include "base/output_file.hpp"
 #include "devices/calibration/calibration_report.hpp"
 #include "devices/calibration/comparison_report.hpp"
+#include "devices/calibration/fitted_point.hpp"
 #include "devices/calibration/measure_grid.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/user_error.hpp"
 
 namespace kvreplay {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 ComparedTable two_rows() {
@@ -62,6 +66,56 @@ TEST(ComparisonReport, FindsTablesByNameAndPreset) {
   }
   EXPECT_THAT(user_error_of([&] { static_cast<void>(find_measured_tables(configs, {"ufs4"})); }),
               HasSubstr("unknown table or preset 'ufs4'"));
+}
+
+TEST(ComparisonReport, AFileOfADeviceStandsForTheTablesOfItsBase) {
+  const ConfigFolder configs = ConfigFolder::standard();
+  const TemporaryFolder folder;
+  write_text_file(folder.file("first.json"), R"({"base": "ufs40", "title": "A", "link_mb_s": 9})");
+  write_text_file(folder.file("mine.json"), R"({"base": "./first.json", "title": "Mine"})");
+  const std::string mine = folder.file("mine.json");
+  const std::vector<MeasuredTable> found = find_measured_tables(configs, {mine});
+  EXPECT_EQ(found.size(), find_measured_tables(configs, {"ufs40"}).size());
+  for (const MeasuredTable& table : found) {
+    EXPECT_EQ(table.preset, mine);
+    EXPECT_FALSE(table.fitted);
+  }
+  write_text_file(folder.file("alone.json"), R"({"title": "Alone", "part": "waves"})");
+  EXPECT_THAT(user_error_of([&] {
+                static_cast<void>(find_measured_tables(configs, {folder.file("alone.json")}));
+              }),
+              AllOf(HasSubstr("alone.json"), HasSubstr("--device")));
+}
+
+TEST(ComparisonReport, PointsOfAMeasurementAreThoseOfTheModel) {
+  const ConfigNode device = ConfigFolder::standard().find("devices", "ufs40", {});
+  MeasuredPoints measured;
+  measured.source = "a probe";
+  for (const double share : {0.0, 0.3, 1.0}) {
+    measured.points.push_back({.bytes = 4096,
+                               .depth = 8,
+                               .range_bytes = 1 << 30,
+                               .iops = 1000,
+                               .mean_us = 100,
+                               .write_share = share,
+                               .requests = share > 0 ? 4000U : 0U});
+  }
+  const std::vector<ComparedTable> all =
+      compare_points(device, "mine", "x/probe.json", measured, 2);
+  ASSERT_EQ(all.size(), 6U);  // IOPS and latency, of three shares of writes
+  EXPECT_EQ(all[1].table.name, "probe mix30");
+  EXPECT_EQ(all[1].table.preset, "mine");
+  EXPECT_EQ(all[0].rows.at(0).measured.value, 1000);
+  EXPECT_EQ(all[3].rows.at(0).measured.value, 100);
+
+  std::vector<FittedPoint> points;
+  for (const MeasuredPoint& point : measured.points) points.push_back({.measured = point});
+  run_model(device, false, points, 1);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    EXPECT_EQ(all[i].rows.at(0).model, points[i].iops);
+    EXPECT_EQ(all[i + 3].rows.at(0).model, points[i].mean_us);
+    EXPECT_GT(points[i].iops, 0);
+  }
 }
 
 Calibration three_points() {

@@ -104,6 +104,16 @@ TEST(Judge, TheBestMayBeASystemAsItShips) {
   EXPECT_THAT(answer, testing::HasSubstr("ships, a system as it ships"));
   EXPECT_THAT(answer, testing::HasSubstr("Minimised: lost quality and latency."));
   EXPECT_THAT(answer, testing::HasSubstr("No system, as it ships or tuned, is better than ships"));
+
+  // On another text all but one miss the limit.
+  Validation other{
+      .trace = "other",
+      .rows = {row("ships", {0.1, 2, 600}, true, 0.5), row("near", {0.2, 2, 500}, true, 0.2),
+               row("fits", {0.3, 3, 300}, true)}};
+  for (TunedRow& one : other.rows) one.composition = tuning.rows[0].composition;
+  EXPECT_THAT(answer_text(tuning, {other}),
+              testing::HasSubstr("ships misses the limits here. Within them: fits. Outside, but "
+                                 "nearer to them: near.\n"));
 }
 
 TEST(Judge, AutoFollowsTheLimits) {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import h5py
 import numpy
 import pandas
 
 from kvreplay.errors import UserError, reason, unknown
 from kvreplay.hdf5_files import File, PathLike, check_index
+from kvreplay.source_tree import TOP
 
 
 class Vectors:
@@ -146,5 +149,6 @@ class Trace(File):
 
 
 def trace(path: PathLike) -> Trace:
-    """Opens a .kvtrace.h5 file."""
-    return Trace(path)
+    """Opens a .kvtrace.h5 file, or one that ships by its name (`kvreplay list traces`)."""
+    shipped = TOP / "traces/data" / f"{path}.kvtrace.h5"
+    return Trace(shipped if not os.path.exists(path) and shipped.is_file() else path)
