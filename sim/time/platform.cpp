@@ -121,17 +121,18 @@ SimTime MeasuredKernel::ns(double work) const {
 }
 
 SimTime MeasuredKernels::transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
-                                           std::int64_t bytes, bool computing) const {
+                                           std::int64_t bytes, bool writing, bool computing) const {
+  const MeasuredKind& kind = computing ? beside : wake;
   const auto after_idle = [&](const char* part) -> SimTime {
-    const MeasuredKernel* kernel = wake.find(part);
-    if (kernel == nullptr || idle_ns <= 0) return 0;
-    return kernel->ns(std::min(static_cast<double>(idle_ns) * 1e-3, kernel->points().back().work));
+    const MeasuredKernel* kernel = kind.find(part);
+    if (kernel == nullptr || (idle_ns <= 0 && !computing)) return 0;
+    const std::span<const MeasuredKernel::Point> points = kernel->points();
+    const double idle_us = static_cast<double>(idle_ns) * 1e-3;
+    return kernel->ns(std::clamp(idle_us, points.front().work, points.back().work));
   };
-  SimTime delay = after_idle("transfer") + commands * after_idle("command");
-  if (const MeasuredKernel* kernel = beside.find(""); kernel != nullptr && computing) {
-    delay += kernel->ns(static_cast<double>(bytes));
-  }
-  return delay;
+  if (writing) return after_idle("write");
+  return after_idle("transfer") + commands * after_idle("command") +
+         bytes * after_idle("kib") / 1024;
 }
 
 std::string PlatformSpec::resolved() const {

@@ -124,6 +124,7 @@ std::vector<ResultFile> result_files(const Recommendation& recommendation,
     table.rows[i].emplace_back(recommendation.rows[i].budgets);
     table.rows[i].emplace_back(
         recommendation.rows[i].missed.empty() ? "" : missed_text(recommendation.rows[i].missed));
+    take_recorded_quality(table, i, recommendation.rows[i].cell);
   }
   const RecommendedRow& best = recommendation.rows.front();
   return {{"answer.txt", answer_text(recommendation)},

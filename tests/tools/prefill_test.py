@@ -132,6 +132,15 @@ class Prefill(ProgramTest):
         self.assertIn("The cheapest change that would help: more memory", answer)
         self.assertEqual(answer, self.recommend("--max-dram", "300kB", "--threads", 1))
 
+    def test_says_how_long_it_takes_and_is_drawn(self):
+        said = self.kvreplay("recommend", "--experiment", "experiment.json", "--set", "steps=16", "--cache",
+                             "kept", "--max-ttft", "600s", "--out", "drawn")
+        self.assertRegex(said.stderr, r"kvreplay: up to \d+ replays of 4 systems and their budgets: about .* s ")
+        self.assertEqual(said.stderr.count("100 %"), 0)
+        files = self.succeed("plot", "drawn").splitlines()
+        self.assertEqual(files, ["drawn/figure.pdf", "drawn/figure.png"])
+        self.refuses(["report", "drawn"], ["drawn/answer.txt", "kvreplay plot drawn"])
+
     def test_refuses(self):
         self.refuses(["recommend", "--max-ttft", "soon"], ["--max-ttft", "30s"])
         self.refuses(["recommend", "--context", "100"], ["--context", "kvreplay cut"])

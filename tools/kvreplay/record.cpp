@@ -32,7 +32,7 @@ struct RecordCommand {
   TextOptions text;
   TextOptions adapt;
   std::string chat;
-  std::int64_t adapt_tokens = 4096;
+  std::optional<std::int64_t> adapt_tokens;
   bool adapt_spread = false;
   std::string layers = "all";
   std::string out;
@@ -83,11 +83,16 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
         << "kvreplay: warning: the adapters' text is the text itself; what the matrices predict "
            "looks better than it would on another text\n";
   }
-  const std::int64_t tokens =
-      std::min({command.adapt_tokens, std::ssize(text.ids), model.architecture().context_tokens});
+  const std::int64_t tokens = std::min({command.adapt_tokens.value_or(4096), std::ssize(text.ids),
+                                        model.architecture().context_tokens});
   if (tokens < 2) {
     throw UserError({text.source, ""}, "a text of " + std::to_string(text.ids.size()) + " tokens",
                     "2 tokens or more");
+  }
+  if (tokens < model.architecture().kv_size()) {
+    std::cerr << "kvreplay: warning: the adapters are made of " << tokens
+              << " tokens, fewer than the " << model.architecture().kv_size()
+              << " elements of a token's keys: what is beyond their rank is not predicted\n";
   }
   RecordOptions other = options;
   other.ids = std::move(text.ids);
@@ -134,6 +139,13 @@ ModelText load_conversation(const RecordCommand& command, const Model& model,
 
 void record(const RecordCommand& command) {
   check_is_new(command.out);
+  const bool adapts = !command.adapt.text.empty() || !command.adapt.token_ids.empty();
+  if (!adapts && (command.adapt_tokens || command.adapt_spread)) {
+    throw UserError({command.adapt_spread ? "--adapt-spread" : "--adapt-tokens", ""},
+                    "given without another text", "with --adapt-text or --adapt-token-ids");
+  }
+  OutputFile claim(command.out);  // first, so that no recording is lost for lack of a place
+  claim.claim();
   const Model model(find_model(command.model));
   RecordOptions options = command.record;
   if (options.threads == 0) options.threads = processor_count();
@@ -154,7 +166,7 @@ void record(const RecordCommand& command) {
   options.layers = parse_layers(command.layers);
   options.created_utc = utc_now();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
-  if (!command.adapt.text.empty() || !command.adapt.token_ids.empty()) {
+  if (adapts) {
     // A mistake about the text itself comes before work on the other.
     const std::int64_t steps = options.sampling ? 0 : options.steps;
     check_text(model, options.ids, options.prompt_tokens, options.steps,
@@ -181,7 +193,9 @@ void add_record(CLI::App& program) {
               "system, user and assistant, and the model writes an assistant's turn that "
               "has no content")
           ->type_name("FILE");
-  command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
+  command->add_option("--out", options->out, "The trace to write; missing folders are made")
+      ->required()
+      ->type_name("FILE");
   command
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
@@ -209,10 +223,9 @@ void add_record(CLI::App& program) {
       ->type_name("FILE");
   command
       ->add_option("--adapt-tokens", options->adapt_tokens,
-                   "First tokens of that text that are read")
+                   "First tokens of that text that are read (default: 4096)")
       ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
-      ->type_name("N")
-      ->capture_default_str();
+      ->type_name("N");
   command->add_flag("--adapt-spread", options->adapt_spread,
                     "Turn that text's keys and queries to positions spread evenly over the "
                     "recording's length, as if the text were as long");

@@ -75,7 +75,9 @@ ModelText load_text(const TextOptions& options, const Model& model) {
   }
   const std::string& file = options.text.empty() ? options.token_ids : options.text;
   if (!std::filesystem::is_regular_file(file)) {
-    throw UserError({file, ""}, "there is no such file", "a text file");
+    throw UserError({file, ""},
+                    std::filesystem::exists(file) ? "is no file" : "there is no such file",
+                    "a text file");
   }
   return {options.text.empty() ? parse_token_ids(read_text_file(file, "a text file"), file)
                                : tokenise_file(model, file),

@@ -129,7 +129,8 @@ SimTime VirtualMachine::delay_ns(std::span<const IoCommand> commands) const {
   std::int64_t bytes = 0;
   for (const IoCommand& command : commands) bytes += command.bytes;
   return work_.measured->transfer_delay_ns(commands_under_way_ == 0 ? now - io_idle_since_ : 0,
-                                           std::ssize(commands), bytes, server_.free_at() > now);
+                                           std::ssize(commands), bytes, commands.front().write,
+                                           server_.free_at() > now);
 }
 
 Wait VirtualMachine::wait(TransferKind kind, std::size_t layer) {
