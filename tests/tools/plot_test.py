@@ -118,6 +118,35 @@ class Plot(ProgramTest):
         self.assertEqual(plot_chart.pareto(points, "tokens_per_s", "output_error"),
                          [(5, 9), (4, 1)])
 
+    def test_what_moves_with_a_setting_is_not_named_again(self):
+        def row(system, budget, groups, speed):
+            return {"device": "ufs40", "system": system, "system.kvswap.cache.capacity_groups": groups,
+                    "system.selection.budget_tokens": budget, "steps": "8", "tokens_per_s": speed,
+                    "attention_mass": "0.5"}
+
+        rows = [row("kvswap", "512", "256", "9"), row("quest", "512", "", "8"),
+                row("kvswap", "1024", "512", "7"), row("quest", "1024", "", "6")]
+        named = plot_results.with_series(rows)
+        names = [one["series"] for one in named]
+        self.assertEqual(names, ["kvswap, budget_tokens=512", "quest, budget_tokens=512",
+                                 "kvswap, budget_tokens=1024", "quest, budget_tokens=1024"])
+        styles = plot_results.styles_of(named, names)
+        self.assertEqual(styles[names[0]]["color"], styles[names[2]]["color"])
+        self.assertEqual(styles[names[0]]["marker"], styles[names[1]]["marker"])
+        self.assertNotEqual(styles[names[0]], styles[names[1]])
+        _, axes = plot_style.plt.subplots()
+        plot_results.join_systems(axes, named, styles, "attention_mass")
+        self.assertEqual([list(line.get_xdata()) for line in axes.lines], [[9, 7], [8, 6]])
+        crossed = [row("kvswap", budget, groups, "9") for budget in ("1", "2") for groups in ("3", "4")]
+        self.assertEqual(plot_results.varied_settings(crossed),
+                         ["system.kvswap.cache.capacity_groups", "system.selection.budget_tokens"])
+
+    def test_marks_are_named_above_a_figure(self):
+        rows = [{"system": "kvswap", "marks": "cache_below_step exceeds_dram"},
+                {"system": "quest", "marks": ""}]
+        self.assertEqual(plot_any.marks_text(rows), "\nmarks of results.csv: cache_below_step: kvswap")
+        self.assertEqual(plot_any.marks_text(rows[1:]), "")
+
     def test_size_and_resolution_are_those_asked_for(self):
         (file,) = self.draws("swept", "--x", "tokens_per_s", "--y", "output_error", "--by", "system",
                              "--where", "device=ufs40", "--size", "3.3x2.2", "--dpi", "100",

@@ -50,6 +50,7 @@ class RecordCorpus(ProgramTest):
     def test_mistakes(self):
         for options, says in ((("--kinds", "poems"), "code, question, dialogue"),
                               (("--lengths", "8M"), "such as 8K"),
+                              (("--lengths", "1k"), "such as 8K"),
                               (("--lengths", "600"), "--steps"),
                               ((), "holds no tokenizer")):
             with self.subTest(options):

@@ -70,7 +70,18 @@ def title_of(rows, folders):
     for name in ("trace", "model"):
         if name not in rows[0]:
             return ", ".join(folder.resolve().name for folder in folders)
-    return plot_style.made_with(rows).replace("$", r"\$")
+    return plot_style.made_with(rows).replace("$", r"\$") + marks_text(rows)
+
+
+def marks_text(rows):
+    """A line that says which systems have marks; what does not fit in DRAM is drawn hollow."""
+    systems = {}
+    for row in rows:
+        for mark in (row.get("marks") or "").split():
+            if mark != "exceeds_dram":
+                systems.setdefault(mark, set()).add(row.get("system", ""))
+    said = [f"{mark}: {', '.join(sorted(of))}" for mark, of in sorted(systems.items())]
+    return f"\nmarks of results.csv: {'; '.join(said)}" if said else ""
 
 
 def chart(folders, arguments):

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from kvreplay import plot_style
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
+from kvreplay.plot_metrics import is_number
 from kvreplay.plot_style import plt
 
 QUALITIES = {
@@ -65,15 +66,66 @@ def plain(text):
     return text.replace("$", r"\$")
 
 
-def with_series(rows):
-    """The rows, each with its series: the system, and the settings that differ within the case."""
+def varied_settings(rows):
+    """The settings that differ; without those that another one gives for each system, such as what
+    was swept along with it."""
     varied = [name for name in swept_columns(rows) if len({row[name] for row in rows}) > 1]
 
+    def gives(one, other):
+        values = {}
+        for row in rows:
+            values.setdefault((row["system"], row[one]), set()).add(row[other])
+        return all(len(found) == 1 for found in values.values())
+
+    kept = []
+    for name in sorted(varied, key=lambda name: -sum(bool(row[name]) for row in rows)):
+        if not any(gives(other, name) for other in kept):
+            kept.append(name)
+    return [name for name in varied if name in kept]
+
+
+def with_series(rows):
+    """The rows, each with its series: the system, and the settings that differ within the case."""
+    varied = varied_settings(rows)
+    last = [name.rsplit(".", 1)[-1] for name in varied]
+    short_names = {name: end if last.count(end) == 1 else name.removeprefix("system.")
+                   for name, end in zip(varied, last)}
+
     def series(row):
-        settings = [f"{name.removeprefix('system.')}={row[name]}" for name in varied if row[name]]
+        settings = [f"{short_names[name]}={row[name]}" for name in varied if row[name]]
         return plain(", ".join([row["system"], *settings]))
 
     return [dict(row, series=series(row)) for row in rows]
+
+
+def styles_of(rows, names):
+    """Of each series; of several systems with one setting that differs, a colour per system and a
+    marker per value."""
+    styles = plot_style.series_styles(names)
+    systems, varied = unique(row["system"] for row in rows), varied_settings(rows)
+    if len(systems) < 2 or len(varied) != 1 or len(names) > len(plot_style.MARKERS):
+        return styles
+    values = unique(row[varied[0]] for row in rows)
+    of_system = plot_style.series_styles(systems)
+    return {row["series"]: dict(of_system[row["system"]],
+                                marker=plot_style.MARKERS[values.index(row[varied[0]])])
+            for row in rows}
+
+
+def join_systems(axes, rows, styles, quality):
+    """A line through the points of each system, along the one setting that differs."""
+    varied = varied_settings(rows)
+    numbers = len(varied) == 1 and all(is_number(row[varied[0]]) for row in rows if row[varied[0]])
+    systems = unique(row["system"] for row in rows)
+    if not numbers or len(systems) < 2:
+        return
+    for system in systems:
+        points = sorted((row for row in rows if row["system"] == system and row[varied[0]]
+                         and row[quality]), key=lambda row: float(row[varied[0]]))
+        if len(points) > 1:
+            axes.plot([float(row["tokens_per_s"]) for row in points],
+                      [float(row[quality]) for row in points], linewidth=0.8, zorder=2,
+                      color=styles[points[0]["series"]]["color"])
 
 
 def plain_log_ticks(axis, low, high):
@@ -192,7 +244,7 @@ def draw(case, rows, quality):
     rows = with_series(rows)
     names = unique(row["series"] for row in rows)
     devices = unique(row["device"] for row in rows)
-    styles = plot_style.series_styles(names)
+    styles = styles_of(rows, names)
     many = len(names) > len(plot_style.MARKERS)
     numbers = {name: place + 1 for place, name in enumerate(names)} if many else {}
     speeds = padded([float(row["tokens_per_s"]) for row in rows], 1.5, 1.5)
@@ -206,6 +258,8 @@ def draw(case, rows, quality):
     for column, device in enumerate(devices):
         here = [row for row in rows if row["device"] == device]
         draw_quality(axes[0][column], here, styles, many, quality, speeds)
+        if not many:
+            join_systems(axes[0][column], here, styles, quality)
         draw_latency(axes[1][column], here, barred, numbers)
         axes[0][column].set_title(plain(device))
     axes[0][0].set_ylabel(QUALITIES[quality].replace(" of ", "\nof ", 1))
