@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -22,6 +23,15 @@ struct AdaptOptions {
 
 /// What a model of 1,024 key elements per token has at a compression of 8.
 inline constexpr std::int64_t kUsualRank = 128;
+
+/// The columns of joint_lowrank where none are given, of keys of so many elements per token.
+[[nodiscard]] inline std::int64_t usual_rank(std::int64_t width) {
+  return std::min(kUsualRank, width);
+}
+
+/// A line of a warning where matrices of `columns` columns are made of fewer tokens, which cannot
+/// say what all of the columns are; otherwise empty.
+[[nodiscard]] std::string few_tokens_warning(std::int64_t tokens, std::int64_t columns);
 
 /// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
 ///

@@ -8,6 +8,23 @@
 
 namespace kvreplay {
 
+void check_adapters_fit(const TraceReader& trace, const TraceInfo& model) {
+  const auto shape = [](const TraceInfo& info) {
+    return std::to_string(info.layers) + " layers, " + std::to_string(info.query_heads) +
+           " query heads on " + std::to_string(info.kv_heads) + " KV heads of " +
+           std::to_string(info.head_dim) + ", keys " + info.key_state;
+  };
+  const TraceInfo& own = trace.info();
+  const auto refuse = [&](const std::string& found) {
+    throw UserError({trace.file(), "/"}, "adapters of another model: " + found,
+                    "a trace of " + model.model + ", " + shape(model));
+  };
+  if (shape(own) != shape(model)) refuse(own.model + ", " + shape(own));
+  if (own.weights_sha256 != model.weights_sha256 && own.model != model.model) {
+    refuse(own.model + ", weights_sha256 " + own.weights_sha256);
+  }
+}
+
 Adapter TraceAdapters::adapter(std::int64_t layer, const std::string& name) const {
   const std::vector<std::int64_t>& recorded = trace_.info().recorded_layers;
   const auto index = std::find(recorded.begin(), recorded.end(), layer) - recorded.begin();

@@ -20,6 +20,7 @@
 #include "devices/real/host.hpp"
 #include "policies/decide/trace_adapters.hpp"
 #include "sim/live/live_target.hpp"
+#include "sim/models/record.hpp"
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -86,8 +87,10 @@ std::string folder_of(const std::string& file) {
 
 class OwnedAdapters final : public AdapterSource {
  public:
-  OwnedAdapters(const std::string& trace, const std::string& system)
-      : trace_(trace), adapters_(trace_, system) {}
+  OwnedAdapters(const std::string& trace, const std::string& system, const Model& model)
+      : trace_(trace), adapters_(trace_, system) {
+    check_adapters_fit(trace_, trace_info(model, {}));
+  }
   [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
     return adapters_.adapter(layer, name);
   }
@@ -245,7 +248,7 @@ void live(const LiveCommand& command) {
   if (command.adapters.empty()) {
     adapters = std::make_shared<NoAdapters>();
   } else {
-    adapters = std::make_shared<OwnedAdapters>(command.adapters, system.name);
+    adapters = std::make_shared<OwnedAdapters>(command.adapters, system.name, *model);
   }
   LiveRequest request = command.request;
   request.pages = command.huge_pages ? Pages::kHuge : Pages::kOrdinary;
