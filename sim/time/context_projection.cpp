@@ -126,6 +126,16 @@ StepTokens tokens_of(const LayerPlan& layer, const IoPlan& plan, std::int64_t pr
           layer.compute.buffered_entries[static_cast<std::size_t>(step)] / heads + 1};
 }
 
+/// Whether the step makes groups of nearly all tokens, which it reads for that.
+bool regroups_all(const LayerPlan& layer, const IoPlan& plan, std::size_t step,
+                  const StepTokens& tokens) {
+  const std::int64_t heads = plan.kinds.at(static_cast<std::size_t>(layer.kind)).kv_heads;
+  const std::int64_t in_groups = tokens.recorded - tokens.outside;
+  const std::int64_t requested = layer.accounting.requested_bytes[step];
+  return in_groups > 0 && layer.compute.regrouped_entries[step] / heads > in_groups / 2 &&
+         requested > static_cast<std::int64_t>(layer.io.live_bytes / 10 * 9);
+}
+
 /// The peak of what the cache holds: `grown` times, but for the newest entries in a form of their
 /// own, and never more than its capacity.
 void grow_cache(LayerPlan& layer, const IoPlan& plan, const Factor& grown) {
@@ -179,6 +189,7 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
       Factor::of(visible_tokens(prompt_tokens, window), visible_tokens(plan.prompt_tokens, window));
   std::int64_t whole_steps = 0;
   bool shares = false;
+  std::int64_t most_missed = 0;  // by a step that groups everything anew
   std::vector<Factor> repeated(static_cast<std::size_t>(plan.steps));
   // Of the last step, at which most is there.
   Factor kept;
@@ -199,6 +210,10 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
       kept = Factor::of(attended.projected - attended.outside + 1,
                         attended.recorded - attended.outside + 1);
       ++whole_steps;
+    } else if (regroups_all(layer, plan, at, tokens)) {
+      grow_step(layer, at, grouped);
+      grouped.grow(layer.compute.regrouped_entries[at]);
+      most_missed = std::max(most_missed, layer.accounting.missed_bytes[at]);
     } else if (plan.bound.share_of_context) {
       requested = plan.bound.share_of_prompt
                       ? visible_prompt
@@ -217,6 +232,7 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   } else if (layer.growth.holds_all) {
     grow_cache(layer, plan, grouped);
   }
+  layer.dram.fetched_bytes = std::max(layer.dram.fetched_bytes, most_missed);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace kvreplay {
 ///   - where what a step attends to is a share of the length, or of the prompt's, that share is
 ///     kept: as many times the tokens, requests and reads, as scattered and hit as often, and what
 ///     the cache holds;
+///   - a step that reads all groups to group everything anew reads all of the longer sequence;
 ///   - any other layer that selects does so as in the recording: as many tokens, as scattered, hit
 ///     as often;
 ///   - a cache holds no more than its capacity, and one that held every group fills it;

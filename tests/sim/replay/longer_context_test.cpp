@@ -17,7 +17,8 @@ namespace kvreplay {
 namespace {
 
 constexpr std::int64_t kLastSteps = 16;
-constexpr std::int64_t kWholeLength = 3024;  // and its second half: 1512
+// Its half is a multiple of KIVI's residual, so that both leave as many tokens in it.
+constexpr std::int64_t kWholeLength = 3072;
 
 /// What DRAM holds in a replay of the shipped story's second half, stretched to the length of the
 /// whole, beside a replay of the whole. Every system runs twice: as configs/experiments/all_systems
@@ -109,7 +110,7 @@ TEST_F(LongerContext, HoldsAsMuchOutsideGroups) {
   const auto buffered = [](const DramUse& dram) { return dram.buffered_bytes; };
   // How many tokens wait for a cluster depends on the text.
   const auto tolerance = [](const std::string& system) {
-    return system.find("dynakv") != std::string::npos ? 0.1 : 0.001;
+    return system.find("dynakv") != std::string::npos ? 0.2 : 0.001;
   };
   compare(*stretched_, *whole_, buffered, tolerance);
   compare(*own_stretched_, *own_whole_, buffered, tolerance);
@@ -149,9 +150,7 @@ TEST_F(LongerContext, HoldsTheEntriesOfARecordingOfThatLength) {
 /// A cache holds what the text makes a system select: of the same text's other half about as much.
 TEST_F(LongerContext, HoldsAboutAsMuchInACache) {
   const auto kv = [](const DramUse& dram) { return dram.kv_bytes(); };
-  const auto tolerance = [](const std::string& system) {
-    return system == "dynakv_global" ? 0.4 : 0.2;
-  };
+  const auto tolerance = [](const std::string&) { return 0.3; };
   compare(*stretched_, *whole_, kv, tolerance);
   compare(*own_stretched_, *own_whole_, kv, tolerance);
 }
@@ -159,7 +158,7 @@ TEST_F(LongerContext, HoldsAboutAsMuchInACache) {
 TEST_F(LongerContext, HasNoQualityAndSaysWhatItWasStretchedFrom) {
   for (const CellResult& cell : stretched_->cells) {
     EXPECT_EQ(cell.stretched_from_tokens, kWholeLength / 2);
-    EXPECT_NE(cell.projection.find("stretched from 1512"), std::string::npos);
+    EXPECT_NE(cell.projection.find("stretched from 1536"), std::string::npos);
   }
 }
 

@@ -211,6 +211,19 @@ TEST(ContextProjection, WhatDoesNotDependOnTheLengthStays) {
   EXPECT_EQ(after.dram.buffered_bytes, 77);
 }
 
+TEST(ContextProjection, AStepThatGroupsAllTokensAnewReadsAll) {
+  IoPlan recorded = plan_that_attends(0.5);
+  LayerPlan& before = recorded.layers.front();
+  before.io.live_bytes = 2000;
+  before.compute.regrouped_entries = {0, 99 * tiny_model().kv_shape().kv_heads};
+  const LayerPlan after = project_context(recorded, 250).layers.front();
+  EXPECT_EQ(after.accounting.requested_bytes,
+            (std::vector<std::int64_t>{before.accounting.requested_bytes[0], 4980}));
+  EXPECT_EQ(after.compute.regrouped_entries[1], 249 * tiny_model().kv_shape().kv_heads);
+  EXPECT_EQ(after.dram.fetched_bytes, 2490);
+  EXPECT_EQ(after.compute.attended_tokens, before.compute.attended_tokens);
+}
+
 TEST(ContextProjection, ACacheGrowsToItsCapacity) {
   for (const auto& [share, capacity, expected] :
        {std::tuple{1.0, 3000, 3000}, {1.0, 9000, 5000}, {0.5, 3000, 3000}, {0.5, 9000, 5030}}) {
