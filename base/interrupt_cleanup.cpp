@@ -37,6 +37,8 @@ struct Ending {
 Ending program_ending;
 static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handler");
 
+std::atomic<bool> is_helper{false};
+
 /// Whether a thread of an InterruptCleanup waits, which can remove a folder; a handler cannot.
 std::atomic<bool> has_waiter{false};
 
@@ -45,6 +47,7 @@ std::atomic<bool> has_waiter{false};
 void end_program(std::string_view message, int exit_code) {
   constexpr timespec kMoment{0, 20'000'000};
   constexpr int kMoments = 250;  // then the waiting thread is stuck
+  if (is_helper) ::_exit(exit_code);
   if (!program_ending.begun.test_and_set()) {
     program_ending.message = message;
     program_ending.exit_code = exit_code;
@@ -55,6 +58,13 @@ void end_program(std::string_view message, int exit_code) {
     ::_exit(exit_code);
   }
   for (;;) ::nanosleep(&kMoment, nullptr);
+}
+
+void become_helper_process() {
+  is_helper = true;
+  for (const int signal : kEndingSignals) {
+    if (!is_ignored(signal)) ::signal(signal, SIG_DFL);
+  }
 }
 
 bool is_ignored(int signal) {

@@ -55,26 +55,6 @@ MappedFile::Entry* free_entry() {
   return made;
 }
 
-/// A line put together without allocation.
-class MessageLine {
- public:
-  MessageLine& operator<<(std::string_view text) {
-    for (const char character : text) {
-      if (size_ + 1 < text_.size())
-        text_[size_++] = static_cast<unsigned char>(character) < ' ' ? ' ' : character;
-    }
-    return *this;
-  }
-  [[nodiscard]] std::string_view end() {
-    text_[size_++] = '\n';
-    return {text_.data(), size_};
-  }
-
- private:
-  std::array<char, 8192> text_{};
-  std::size_t size_ = 0;
-};
-
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
   const MappedFile::Entry* entry = mapped_entries;

@@ -1,6 +1,7 @@
 #include "base/output_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <array>
@@ -78,7 +79,25 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   name_at_end_ = enter(temporary_);
 }
 
+void OutputFile::claim() {
+  claimed_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (claimed_ < 0) throw write_error(path_);
+  ::flock(claimed_, LOCK_EX | LOCK_NB);  // a file system without locks refuses nobody
+  for (const std::string& other : partial_names(path_)) {
+    if (other == temporary_) continue;
+    const int descriptor = ::open(other.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    const bool taken = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    ::close(descriptor);
+    if (taken) {
+      throw UserError({path_, ""}, "another kvreplay writes it",
+                      "another file, or when that has ended");
+    }
+  }
+}
+
 OutputFile::~OutputFile() {
+  if (claimed_ >= 0) ::close(claimed_);
   if (!committed_) ::unlink(temporary_.c_str());
   leave(name_at_end_);
 }

@@ -17,6 +17,9 @@ class OutputFile {
 
   /// The path to write to. Its folder exists.
   [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
+  /// Makes the temporary file at once, empty, for work that takes long. Throws UserError where
+  /// another process of this host, which has not ended, has claimed the same file.
+  void claim();
   /// Renames the file to its final path, after the bytes have reached the disk. Throws UserError
   /// when that fails.
   void commit();
@@ -26,6 +29,7 @@ class OutputFile {
   std::string temporary_;
   const char* name_at_end_ = nullptr;  ///< for remove_temporary_files()
   bool committed_ = false;
+  int claimed_ = -1;  ///< a descriptor with a lock, which goes with the process
 };
 
 /// Removes the temporary files of all OutputFiles that are not committed, and returns whether there

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "base/hash.hpp"
 
@@ -33,20 +32,27 @@ std::string partial_name(const std::string& path) {
   return path + marker() + std::to_string(::getpid());
 }
 
-void remove_abandoned(const std::string& path) {
+std::vector<std::string> partial_names(const std::string& path) {
   const std::string beginning = fs::path(path).filename().string() + marker();
   const fs::path folder = fs::path(path).parent_path();
-  std::vector<fs::path> abandoned;
+  std::vector<std::string> names;
   std::error_code code;
   for (fs::directory_iterator at(folder.empty() ? "." : folder, code), end; !code && at != end;
        at.increment(code)) {
     const std::string name = at->path().filename().string();
-    if (!name.starts_with(beginning)) continue;
-    pid_t writer = 0;
-    std::from_chars(name.data() + beginning.size(), name.data() + name.size(), writer);
-    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) abandoned.push_back(at->path());
+    if (name.starts_with(beginning)) names.push_back((folder / name).string());
   }
-  for (const fs::path& left : abandoned) fs::remove_all(left, code);
+  return names;
+}
+
+void remove_abandoned(const std::string& path) {
+  const std::size_t digits = (path + marker()).size();
+  for (const std::string& name : partial_names(path)) {
+    pid_t writer = 0;
+    std::from_chars(name.data() + digits, name.data() + name.size(), writer);
+    std::error_code code;
+    if (writer > 0 && ::kill(writer, 0) != 0 && errno == ESRCH) fs::remove_all(name, code);
+  }
 }
 
 }  // namespace kvreplay

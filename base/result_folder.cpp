@@ -47,7 +47,7 @@ ResultFolder ResultFolder::at(const std::string& path) {
   return {path, false};
 }
 void ResultFolder::check_free(const std::string& path) {
-  if (!is_free(without_slash(path))) throw folder_taken_error(path);
+  static_cast<void>(at(path));  // made, and removed
 }
 ResultFolder ResultFolder::numbered(const std::string& path) {
   return {path, true};

@@ -89,6 +89,10 @@ class Device {
   [[nodiscard]] virtual double energy_nj(SimTime /*on_ns*/) const {
     return std::numeric_limits<double>::quiet_NaN();
   }
+  /// In degrees Celsius, after its last command; NaN where it has no thermal model.
+  [[nodiscard]] virtual double temperature_c() const {
+    return std::numeric_limits<double>::quiet_NaN();
+  }
 };
 
 }  // namespace kvreplay

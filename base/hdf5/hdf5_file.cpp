@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,11 +18,13 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <utility>
 
 #include "base/hash.hpp"
+#include "base/interrupt_cleanup.hpp"
 
 namespace kvreplay {
 namespace {
@@ -43,22 +46,49 @@ constexpr std::string_view kSystemMessage = "error message = '";
 
 constexpr const char* kRoom = "a writable folder with free space";
 
+/// The file that this thread uses HDF5 for: what a crash within HDF5 is put down to.
+thread_local const char* file_in_use = nullptr;
+int crash_exit_code = 0;
+
+/// In a child process: its one thread holds the lock under its parent's number, and cannot take it.
+bool is_careless = false;
+
+constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+
+void on_crash(int signal) {
+  if (file_in_use == nullptr) {  // not HDF5's: as it would have been without this handler
+    ::signal(signal, SIG_DFL);
+    ::raise(signal);
+    return;
+  }
+  MessageLine line;
+  line << "kvreplay: " << file_in_use
+       << ": HDF5 crashed while it worked on this file; allowed: a sound file, and enough memory";
+  end_program(line.end(), crash_exit_code);
+}
+
 /// The lock for every use of the library, including the destruction of handles. Recursive, so that
 /// the public functions may call each other.
 class Library {
  public:
-  Library() : lock_(mutex()) {
+  explicit Library(const std::string& file)
+      : lock_(mutex(), std::defer_lock), outer_(std::exchange(file_in_use, file.c_str())) {
+    if (!is_careless) lock_.lock();
     // At exit, HDF5 1.10 would again close a file whose closing failed on a full disk, and crash.
     [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   }
+  ~Library() { file_in_use = outer_; }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
 
  private:
   static std::recursive_mutex& mutex() {
     static std::recursive_mutex mutex;
     return mutex;
   }
-  std::lock_guard<std::recursive_mutex> lock_;
+  std::unique_lock<std::recursive_mutex> lock_;
+  const char* outer_;
 };
 
 class Handle {
@@ -232,51 +262,17 @@ void limit_memory() {
   setrlimit(RLIMIT_DATA, &limit);
 }
 
-/// Reads text of variable length, whose bytes lie in a heap. HDF5 1.10 trusts the sizes in that
-/// heap and crashes on wrong ones, so a child process reads them. (It uses pread, which does not
-/// move the offset that the two processes share.)
+/// Text of variable length. HDF5 1.10 trusts the sizes in the heap where its bytes lie, and crashes
+/// on wrong ones: a child process has read it before.
 std::string read_variable_text(const Attribute& attribute, hid_t memory_type) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw UserError(attribute.place, attribute.label + " cannot be read (no pipe)", "");
+  char* characters = nullptr;
+  attribute.read(memory_type, &characters);
+  if (characters == nullptr) return "";
+  const std::unique_ptr<char, herr_t (*)(void*)> owner(characters, H5free_memory);
+  if (::strnlen(characters, kMaxTextBytes + 1) > kMaxTextBytes) {
+    throw attribute.refuse("a text of at most " + std::to_string(kMaxTextBytes) + " bytes");
   }
-  const pid_t child = fork();
-  if (child == 0) {
-    constexpr unsigned kMaxSeconds = 10;
-    alarm(kMaxSeconds);
-    const rlimit no_core{0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    limit_memory();
-    for (const int crash : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE}) signal(crash, SIG_DFL);
-    char* characters = nullptr;
-    if (H5Aread(attribute.id.get(), memory_type, &characters) < 0) _exit(1);
-    const char* end = characters == nullptr ? nullptr : characters + std::strlen(characters);
-    for (const char* next = characters; next != end;) {
-      const ssize_t written = write(ends[1], next, static_cast<std::size_t>(end - next));
-      if (written < 0) _exit(1);
-      next += written;
-    }
-    _exit(0);
-  }
-  close(ends[1]);
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (child > 0) {
-    const ssize_t got = read(ends[0], piece.data(), piece.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    text.append(piece.data(), static_cast<std::size_t>(got));
-    if (text.size() > kMaxTextBytes) break;
-  }
-  close(ends[0]);
-  int status = 1;
-  while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status != 0 || text.size() > kMaxTextBytes) {
-    throw UserError(attribute.place, attribute.label + " cannot be read",
-                    "a sound text of at most " + std::to_string(kMaxTextBytes) + " bytes");
-  }
-  return text;
+  return characters;
 }
 
 void write_attribute(hid_t file, const SourceLocation& place, const std::string& name, hid_t type,
@@ -319,7 +315,78 @@ std::int64_t product(std::span<const std::int64_t> shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
 }
 
+/// Of groups: ours are /layer/NN/stream/N/name.
+constexpr std::ptrdiff_t kDeepest = 8;
+
+bool is_too_deep(const std::string& group) {
+  return std::count(group.begin(), group.end(), '/') > kDeepest;
+}
+
+std::string path_below(const std::string& group, const std::string& name) {
+  return (group == "/" ? "" : group) + "/" + name;
+}
+
+/// What a child process tells of a file, in memory that it shares with its parent.
+struct ChildReport {
+  bool is_sound;
+  std::array<char, 4000> path;  ///< what it read last
+};
+
+/// Reads the attribute as its value may be asked for later. False: a text that cannot be read.
+bool try_attribute(hid_t file, const SourceLocation& place, const std::string& name) {
+  const Attribute attribute = open_attribute(file, place, name);
+  if (attribute.type_class() == H5T_STRING) {
+    if (attribute.count() != 1 || H5Tis_variable_str(attribute.type.get()) <= 0) return true;
+    const Handle memory_type(H5Tcopy(attribute.type.get()), H5Tclose);
+    try {
+      (void)read_variable_text(attribute, memory_type.get());
+    } catch (const UserError&) {
+      return false;
+    }
+  } else if (attribute.count_is_sound() && attribute.count() > 0) {
+    const auto count = static_cast<std::size_t>(attribute.count());
+    if (attribute.type_class() == H5T_INTEGER) {
+      attribute.read(H5T_NATIVE_INT64, std::vector<std::int64_t>(count).data());
+    } else if (attribute.type_class() == H5T_FLOAT) {
+      attribute.read(H5T_NATIVE_DOUBLE, std::vector<double>(count).data());
+    }
+  }
+  return true;
+}
+
+/// A child process that may crash: within a limit of memory and of processor time, and without a
+/// word.
+void become_careless(const std::string& file) {
+  constexpr unsigned kMaxWait = 60;  // seconds, for a slow disk
+  constexpr rlimit kNoCore{0, 0};
+  struct stat status {};
+  // Damage makes HDF5 loop; what is sound takes some 60 us per object, of at least 500 bytes.
+  rlim_t seconds = 2;
+  if (::stat(file.c_str(), &status) == 0) {
+    seconds += static_cast<rlim_t>(std::min<off_t>(status.st_size >> 22, 6));
+  }
+  const rlimit time{seconds, seconds};
+  is_careless = true;
+  become_helper_process();
+  ::alarm(kMaxWait);
+  for (const int crash : kCrashes) ::signal(crash, SIG_DFL);
+  ::setrlimit(RLIMIT_CORE, &kNoCore);
+  ::setrlimit(RLIMIT_CPU, &time);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
+  limit_memory();
+}
+
 }  // namespace
+
+void end_at_crash_in_hdf5(int exit_code) {
+  crash_exit_code = exit_code;
+  struct sigaction action {};
+  action.sa_handler = on_crash;
+  for (const int crash : kCrashes) {
+    if (crash != SIGBUS) ::sigaction(crash, &action, nullptr);
+  }
+}
 
 std::string_view to_text(Hdf5Type type) {
   switch (type) {
@@ -362,8 +429,14 @@ Hdf5File Hdf5File::open(const std::string& file) {
   ::close(descriptor);
   if (!regular) throw UserError(whole, "is not a regular file", "a readable HDF5 file");
 
-  const Library library;
-  if (H5Fis_hdf5(file.c_str()) <= 0) throw UserError(whole, "is not an HDF5 file", "an HDF5 file");
+  check_in_child(file);
+  return open_unchecked(file);
+}
+
+Hdf5File Hdf5File::open_unchecked(const std::string& file) {
+  const Library library(file);
+  if (H5Fis_hdf5(file.c_str()) <= 0)
+    throw UserError({file, ""}, "is not an HDF5 file", "an HDF5 file");
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   // Files appear whole under their final names, and some file systems have no locks.
   H5Pset_file_locking(access.get(), false, true);
@@ -373,8 +446,70 @@ Hdf5File Hdf5File::open(const std::string& file) {
   return {id, file};
 }
 
+bool Hdf5File::try_descriptions(const std::string& name, std::span<char> at) {
+  // Other mistakes are told, better, by whoever asks for what cannot be read.
+  const auto quietly = [](const auto& read) {
+    try {
+      read();
+    } catch (const UserError&) {
+    }
+  };
+  bool is_sound = true;
+  quietly([&] {
+    const Hdf5File file = open_unchecked(name);
+    std::vector<std::string> paths{"/"};
+    for (std::size_t next = 0; next < paths.size() && is_sound; ++next) {
+      const std::string path = paths[next];  // a copy: the vector grows
+      at[path.copy(at.data(), at.size() - 1)] = '\0';
+      quietly([&] {
+        if (file.is_dataset(path)) {
+          (void)file.dataset(path);
+        } else if (!is_too_deep(path)) {
+          for (const std::string& below : file.names(path)) {
+            paths.push_back(path_below(path, below));
+          }
+        }
+      });
+      std::vector<std::string> attributes;
+      quietly([&] { attributes = file.attribute_names(path); });
+      for (const std::string& attribute : attributes) {
+        quietly([&] { is_sound &= try_attribute(file.id_, file.place(path), attribute); });
+      }
+    }
+  });
+  return is_sound;
+}
+
+void Hdf5File::check_in_child(const std::string& file) {
+  const Library library(file);  // no other thread is within HDF5 when the process is copied
+  void* const shared = ::mmap(nullptr, sizeof(ChildReport), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const pid_t child = shared == MAP_FAILED ? -1 : ::fork();
+  if (child < 0) {
+    throw UserError({file, ""}, std::string("cannot be checked (") + std::strerror(errno) + ")",
+                    "room for one more process");
+  }
+  auto& report = *static_cast<ChildReport*>(shared);
+  if (child == 0) {
+    try {
+      become_careless(file);
+      report.is_sound = try_descriptions(file, report.path);
+    } catch (...) {  // no memory
+    }
+    ::_exit(0);
+  }
+  while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  const bool is_sound = report.is_sound;
+  const std::string path(report.path.data());
+  ::munmap(shared, sizeof(ChildReport));
+  if (!is_sound) {
+    throw UserError({file, path}, "cannot be read by HDF5", "a sound file, and enough memory");
+  }
+}
+
 Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
-  const Library library;
+  const Library library(shown_as);
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.get(), false, true);
   H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG);
@@ -383,29 +518,26 @@ Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
   H5Pset_obj_track_times(creation.get(), false);
   const hid_t id = H5Fcreate(file.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   if (id < 0) throw failure({shown_as, ""}, "cannot be created", kRoom);
-  return {id, std::move(shown_as)};
+  return {id, shown_as};  // a copy: the library's guard still holds the name
 }
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept
-    : id_(std::exchange(other.id_, -1)),
-      file_(std::move(other.file_)),
-      texts_(std::move(other.texts_)) {}
+    : id_(std::exchange(other.id_, -1)), file_(std::move(other.file_)) {}
 
 Hdf5File& Hdf5File::operator=(Hdf5File&& other) noexcept {
   std::swap(id_, other.id_);
   std::swap(file_, other.file_);
-  std::swap(texts_, other.texts_);
   return *this;
 }
 
 Hdf5File::~Hdf5File() {
   if (id_ < 0) return;
-  const Library library;
+  const Library library(file_);
   H5Fclose(id_);
 }
 
 void Hdf5File::close() {
-  const Library library;
+  const Library library(file_);
   const hid_t id = std::exchange(id_, -1);
   const bool flushed = H5Fflush(id, H5F_SCOPE_LOCAL) >= 0;
   const std::string why = flushed ? "" : reason();
@@ -415,7 +547,7 @@ void Hdf5File::close() {
 }
 
 bool Hdf5File::exists(const std::string& path) const {
-  const Library library;
+  const Library library(file_);
   // H5Lexists wants every group on the way to exist.
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     if (H5Lexists(id_, path.substr(0, slash).c_str(), H5P_DEFAULT) <= 0) return false;
@@ -424,7 +556,7 @@ bool Hdf5File::exists(const std::string& path) const {
 }
 
 std::vector<std::string> Hdf5File::names(const std::string& group) const {
-  const Library library;
+  const Library library(file_);
   const Handle object = open_object(id_, place(group));
   if (H5Iget_type(object.get()) != H5I_GROUP) {
     throw UserError(place(group), "is a data set", "a group");
@@ -442,12 +574,12 @@ std::vector<std::string> Hdf5File::names(const std::string& group) const {
 }
 
 bool Hdf5File::is_dataset(const std::string& path) const {
-  const Library library;
+  const Library library(file_);
   return H5Iget_type(open_object(id_, place(path)).get()) == H5I_DATASET;
 }
 
 std::vector<std::string> Hdf5File::attribute_names(const std::string& path) const {
-  const Library library;
+  const Library library(file_);
   std::vector<std::string> names;
   const auto keep = [](hid_t, const char* name, const H5A_info_t*, void* all) -> herr_t {
     static_cast<std::vector<std::string>*>(all)->emplace_back(name);
@@ -462,17 +594,14 @@ std::vector<std::string> Hdf5File::attribute_names(const std::string& path) cons
 }
 
 std::vector<std::string> Hdf5File::paths() const {
-  constexpr std::ptrdiff_t kDeepest = 8;  // ours: /layer/NN/stream/N/name
   std::vector<std::string> paths{"/"};
   for (std::size_t next = 0; next < paths.size(); ++next) {
     const std::string path = paths[next];  // a copy: the vector grows
     if (is_dataset(path)) continue;
-    if (std::count(path.begin(), path.end(), '/') > kDeepest) {
+    if (is_too_deep(path)) {
       throw UserError(place(path), "is nested deeper than in any file of kvreplay", "a sound file");
     }
-    for (const std::string& name : names(path)) {
-      paths.push_back((path == "/" ? "" : path) + "/" + name);
-    }
+    for (const std::string& name : names(path)) paths.push_back(path_below(path, name));
   }
   std::sort(paths.begin(), paths.end());
   return paths;
@@ -512,7 +641,7 @@ void add_attribute(const Hdf5File& file, const std::string& path, const std::str
 }  // namespace
 
 std::string Hdf5File::content_sha256(const Skip& skip) const {
-  const Library library;
+  const Library library(file_);
   Sha256 hash;
   std::vector<std::byte> values;
   for (const std::string& path : paths()) {
@@ -575,21 +704,19 @@ void Hdf5File::check_extent(const std::string& path, const Hdf5Dataset& found,
 }
 
 bool Hdf5File::has_attribute(const std::string& path, const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   return H5Aexists(open_object(id_, place(path)).get(), name.c_str()) > 0;
 }
 
 std::string Hdf5File::text_attribute(const std::string& path, const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   const Attribute attribute = open_attribute(id_, place(path), name);
   if (attribute.type_class() != H5T_STRING || attribute.count() != 1) {
     throw attribute.refuse("one text");
   }
   const Handle memory_type(H5Tcopy(attribute.type.get()), H5Tclose);
   if (H5Tis_variable_str(attribute.type.get()) > 0) {
-    const auto known = texts_.find({path, name});
-    if (known != texts_.end()) return known->second;
-    return texts_[{path, name}] = read_variable_text(attribute, memory_type.get());
+    return read_variable_text(attribute, memory_type.get());
   }
   if (H5Tget_size(attribute.type.get()) > kMaxTextBytes) throw attribute.refuse("a short text");
   std::string text(H5Tget_size(attribute.type.get()), '\0');
@@ -601,7 +728,7 @@ std::string Hdf5File::text_attribute(const std::string& path, const std::string&
 }
 
 std::int64_t Hdf5File::integer_attribute(const std::string& path, const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   const Attribute attribute = open_attribute(id_, place(path), name);
   if (attribute.type_class() != H5T_INTEGER || attribute.count() != 1) {
     throw attribute.refuse("one integer");
@@ -612,7 +739,7 @@ std::int64_t Hdf5File::integer_attribute(const std::string& path, const std::str
 }
 
 double Hdf5File::real_attribute(const std::string& path, const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   const Attribute attribute = open_attribute(id_, place(path), name);
   const H5T_class_t type_class = attribute.type_class();
   if ((type_class != H5T_FLOAT && type_class != H5T_INTEGER) || attribute.count() != 1) {
@@ -625,7 +752,7 @@ double Hdf5File::real_attribute(const std::string& path, const std::string& name
 
 std::vector<std::int64_t> Hdf5File::integers_attribute(const std::string& path,
                                                        const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   const Attribute attribute = open_attribute(id_, place(path), name);
   if (attribute.type_class() != H5T_INTEGER || !attribute.count_is_sound()) {
     throw attribute.refuse("integers");
@@ -637,7 +764,7 @@ std::vector<std::int64_t> Hdf5File::integers_attribute(const std::string& path,
 
 std::vector<double> Hdf5File::reals_attribute(const std::string& path,
                                               const std::string& name) const {
-  const Library library;
+  const Library library(file_);
   const Attribute attribute = open_attribute(id_, place(path), name);
   const H5T_class_t type_class = attribute.type_class();
   if ((type_class != H5T_FLOAT && type_class != H5T_INTEGER) || !attribute.count_is_sound()) {
@@ -650,7 +777,7 @@ std::vector<double> Hdf5File::reals_attribute(const std::string& path,
 
 void Hdf5File::write_text_attribute(const std::string& path, const std::string& name,
                                     const std::string& text) {
-  const Library library;
+  const Library library(file_);
   const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), H5T_VARIABLE);
   H5Tset_cset(type.get(), H5T_CSET_UTF8);
@@ -661,7 +788,7 @@ void Hdf5File::write_text_attribute(const std::string& path, const std::string& 
 
 void Hdf5File::write_digest_attribute(const std::string& path, const std::string& name,
                                       const std::string& digits) {
-  const Library library;
+  const Library library(file_);
   const Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type.get(), digits.size());
   H5Tset_strpad(type.get(), H5T_STR_NULLPAD);
@@ -671,34 +798,34 @@ void Hdf5File::write_digest_attribute(const std::string& path, const std::string
 
 void Hdf5File::write_integer_attribute(const std::string& path, const std::string& name,
                                        std::int64_t value) {
-  const Library library;
+  const Library library(file_);
   const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
   write_attribute(id_, place(path), name, H5T_STD_I64LE, scalar, &value);
 }
 
 void Hdf5File::write_real_attribute(const std::string& path, const std::string& name,
                                     double value) {
-  const Library library;
+  const Library library(file_);
   const Handle scalar(H5Screate(H5S_SCALAR), H5Sclose);
   write_attribute(id_, place(path), name, H5T_IEEE_F64LE, scalar, &value);
 }
 
 void Hdf5File::write_reals_attribute(const std::string& path, const std::string& name,
                                      std::span<const double> values) {
-  const Library library;
+  const Library library(file_);
   const std::int64_t count[] = {static_cast<std::int64_t>(values.size())};
   write_attribute(id_, place(path), name, H5T_IEEE_F64LE, make_space(count), values.data());
 }
 
 void Hdf5File::write_integers_attribute(const std::string& path, const std::string& name,
                                         std::span<const std::int64_t> values) {
-  const Library library;
+  const Library library(file_);
   const std::int64_t count[] = {static_cast<std::int64_t>(values.size())};
   write_attribute(id_, place(path), name, H5T_STD_I64LE, make_space(count), values.data());
 }
 
 void Hdf5File::create_group(const std::string& path) {
-  const Library library;
+  const Library library(file_);
   const Handle group(
       H5Gcreate2(id_, path.c_str(), make_link_properties().get(), H5P_DEFAULT, H5P_DEFAULT),
       H5Gclose);
@@ -707,7 +834,7 @@ void Hdf5File::create_group(const std::string& path) {
 
 void Hdf5File::create_dataset(const std::string& path, Hdf5Type type,
                               std::span<const std::int64_t> shape, const Hdf5Layout& layout) {
-  const Library library;
+  const Library library(file_);
   const Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation.get(), false);
   if (!layout.chunk.empty()) {
@@ -725,7 +852,7 @@ void Hdf5File::create_dataset(const std::string& path, Hdf5Type type,
 }
 
 Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
-  const Library library;
+  const Library library(file_);
   const Handle dataset = open_dataset(id_, place(path));
   Hdf5Dataset found;
 
@@ -755,7 +882,7 @@ void Hdf5File::read_bytes(const std::string& path, std::span<const std::int64_t>
                           std::span<const std::int64_t> count, Hdf5Type type,
                           std::span<std::byte> bytes) const {
   assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
-  const Library library;
+  const Library library(file_);
   const Handle dataset = open_dataset(id_, place(path));
   const Handle file_type(H5Dget_type(dataset.get()), H5Tclose);
   const Handle memory_type = make_type(type);
@@ -774,7 +901,7 @@ void Hdf5File::write_bytes(const std::string& path, std::span<const std::int64_t
                            std::span<const std::int64_t> count, Hdf5Type type,
                            std::span<const std::byte> bytes) {
   assert(bytes.size() == static_cast<std::size_t>(product(count)) * size_bytes(type));
-  const Library library;
+  const Library library(file_);
   Handle dataset = open_dataset(id_, place(path));
   const Handle space = select_box(dataset, place(path), start, count);
   if (bytes.empty()) return;

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,13 +54,20 @@ struct Hdf5Dataset {
   [[nodiscard]] std::int64_t count() const;
 };
 
+/// From now on a crash within HDF5 (on damaged values, or where it got no memory) ends the program
+/// with `exit_code` and one line that names the file, without temporary files of unfinished
+/// outputs.
+void end_at_crash_in_hdf5(int exit_code);
+
 /// An HDF5 file, open for reading or being created. Objects are named by absolute paths
 /// ("/layer/12/key"). Every failure is a UserError that names the file and the path. HDF5 is not
 /// thread-safe: one lock per process guards every call, so any thread may use any file. A written
 /// file holds no time stamps: the same calls give the same bytes.
 class Hdf5File {
  public:
-  /// Opens the file for reading.
+  /// Opens the file for reading. A child process first reads all of it but the values of data
+  /// sets: HDF5 1.10 crashes, loops or takes any amount of memory where a file is damaged, and that
+  /// is then a UserError.
   [[nodiscard]] static Hdf5File open(const std::string& file);
   /// Creates or replaces `file`. Errors name `shown_as`: the final name, where `file` is temporary.
   [[nodiscard]] static Hdf5File create(const std::string& file, std::string shown_as);
@@ -168,6 +174,12 @@ class Hdf5File {
 
  private:
   Hdf5File(std::int64_t id, std::string file) : id_(id), file_(std::move(file)) {}
+  [[nodiscard]] static Hdf5File open_unchecked(const std::string& file);
+  /// Throws UserError where a process that reads the file's attributes and headers does not live.
+  static void check_in_child(const std::string& file);
+  /// What that process does. `at` receives the path that it is about to read. False: a text that
+  /// cannot be read.
+  [[nodiscard]] static bool try_descriptions(const std::string& name, std::span<char> at);
   /// Throws UserError when the shape takes more memory than the stored bytes can be.
   void check_extent(const std::string& path, const Hdf5Dataset& found,
                     std::size_t element_bytes) const;
@@ -180,8 +192,6 @@ class Hdf5File {
 
   std::int64_t id_;
   std::string file_;
-  /// Texts from the heap, by object and attribute: each costs a child process to read.
-  mutable std::map<std::pair<std::string, std::string>, std::string> texts_;
 };
 
 }  // namespace kvreplay

@@ -16,8 +16,9 @@
 
 namespace kvreplay {
 
-/// Which model is fitted; kBest: whichever has the smaller median error of IOPS at the points that
-/// were held out (of all points where none were).
+/// Which model is fitted; kBest: whichever has the smaller error of IOPS at the points that were
+/// not fitted (of all points where all were): the root mean square of the logarithms, in which
+/// reads count twice.
 enum class FittedPart { kFlash, kWaves, kBest };
 
 struct CalibrateOptions {

@@ -55,6 +55,9 @@ class FlashDevice final : public Device, private EventHandler {
   [[nodiscard]] double energy_nj(SimTime on_ns) const override {
     return energy_.nj(counters_, on_ns);
   }
+  [[nodiscard]] double temperature_c() const override {
+    return thermal_.enabled() ? thermal_.temperature_c() : Device::temperature_c();
+  }
 
  private:
   struct Submission {

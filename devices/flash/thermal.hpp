@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/integer_power.hpp"
 #include "devices/flash/parameters.hpp"
 
 namespace kvreplay::flash {
@@ -56,7 +57,7 @@ class Thermal {
   void heat(std::uint64_t bytes, SimTime now) {
     const auto ticks = static_cast<std::uint64_t>((now - cooled_to_) / tick_);
     cooled_to_ += static_cast<SimTime>(ticks) * tick_;
-    above_ambient_c_ = above_ambient_c_ * power(1 - 1.0 / kTicks, ticks) +
+    above_ambient_c_ = above_ambient_c_ * integer_power(1 - 1.0 / kTicks, ticks) +
                        static_cast<double>(bytes) * c_per_byte_;
     compare();
   }
@@ -65,15 +66,6 @@ class Thermal {
 
  private:
   static constexpr double kTicks = 1024;  ///< per time constant: an error of 0.05 % in it
-
-  /// By squaring: the library's exponentials differ between processors in the last bit.
-  [[nodiscard]] static double power(double base, std::uint64_t exponent) {
-    double result = 1;
-    for (; exponent > 0; exponent /= 2, base *= base) {
-      if (exponent % 2 == 1) result *= base;
-    }
-    return result;
-  }
 
   void compare() {
     if (!enabled()) return;

@@ -111,19 +111,18 @@ void check_same_model(const TraceReader& from, const TraceReader& to) {
 
 }  // namespace
 
-std::string few_tokens_warning(std::int64_t tokens, std::int64_t columns) {
-  if (tokens >= columns) return "";
-  return "kvreplay: warning: adapters of " + std::to_string(tokens) + " tokens have " +
-         std::to_string(columns) + " columns, of which at least " +
-         std::to_string(columns - tokens) +
-         " say nothing of the model's keys; some thousands of tokens predict well\n";
+std::string few_tokens_warning(std::int64_t tokens, std::int64_t width) {
+  if (tokens >= width) return "";
+  return "kvreplay: warning: the adapters are made of " + std::to_string(tokens) +
+         " tokens, fewer than the " + std::to_string(width) +
+         " elements of a token's keys: what is beyond their rank is not predicted\n";
 }
 
 std::map<std::string, Adapter> make_adapters(const TraceReader& trace, std::int64_t index,
                                              const AdaptOptions& options) {
   const TraceInfo& info = trace.info();
   const std::int64_t width = info.kv_heads * info.head_dim;
-  const std::int64_t rank = options.rank.value_or(usual_rank(width));
+  const std::int64_t rank = options.rank.value_or(std::min(kUsualRank, width));
   if (rank < 1 || rank > width) {
     throw UserError({trace.file(), ""}, "adapt: rank is " + std::to_string(rank),
                     "1 to " + std::to_string(width) + ", kv_heads * head_dim");

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,14 +23,9 @@ struct AdaptOptions {
 /// What a model of 1,024 key elements per token has at a compression of 8.
 inline constexpr std::int64_t kUsualRank = 128;
 
-/// The columns of joint_lowrank where none are given, of keys of so many elements per token.
-[[nodiscard]] inline std::int64_t usual_rank(std::int64_t width) {
-  return std::min(kUsualRank, width);
-}
-
-/// A line of a warning where matrices of `columns` columns are made of fewer tokens, which cannot
-/// say what all of the columns are; otherwise empty.
-[[nodiscard]] std::string few_tokens_warning(std::int64_t tokens, std::int64_t columns);
+/// A line of a warning where matrices are made of fewer tokens than a token's keys have elements
+/// (`width`), so that the tokens cannot say what all columns are; otherwise empty.
+[[nodiscard]] std::string few_tokens_warning(std::int64_t tokens, std::int64_t width);
 
 /// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
 ///

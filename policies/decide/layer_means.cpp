@@ -3,18 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/packed.hpp"
 
 namespace kvreplay {
 namespace {
 
-/// Of `values`, with so many per step, those of the steps that were decoded.
+/// Of `values`, with so many per step, those of the steps that were decoded in `turns`; all where
+/// there are no turns.
 template <typename T>
-std::vector<T> decoded(const std::vector<T>& values, const AccessLog& log, std::int64_t per_step) {
-  if (log.turns.empty() || values.empty()) return values;
+std::vector<T> decoded(const std::vector<T>& values, std::span<const TurnSteps> turns,
+                       std::int64_t per_step) {
+  if (turns.empty() || values.empty()) return values;
   std::vector<T> kept;
-  for (const TurnSteps& turn : log.turns) {
+  for (const TurnSteps& turn : turns) {
     kept.insert(kept.end(), values.begin() + turn.generated_begin * per_step,
                 values.begin() + turn.end * per_step);
   }
@@ -40,6 +43,28 @@ void for_means(Means& means, Visit&& visit) {
   visit_all(visit, recall, mass, best_mass, error, residual_error, tokens);
 }
 
+QualityMeans means_of(const LayerLog& layer, std::int64_t query_heads,
+                      std::span<const TurnSteps> turns) {
+  QualityMeans means;
+  const auto mean_of = [&](const std::vector<float>& values) {
+    return mean(decoded(values, turns, query_heads));
+  };
+  means.recall = mean_of(layer.quality.recall);
+  means.attention_mass = mean_of(layer.quality.attention_mass);
+  means.best_attention_mass = mean_of(layer.quality.best_attention_mass);
+  means.output_error = mean_of(layer.quality.output_error);
+  means.residual_error = root_mean_square(decoded(layer.quality.residual_error, turns, 1));
+  double attended = 0;
+  std::size_t count = 0;
+  for (const StreamLog& stream : layer.streams) {
+    const auto counts = decoded(stream.attended_count, turns, stream.query_heads);
+    for (const std::int32_t tokens : counts) attended += tokens;
+    count += counts.size();
+  }
+  means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
+  return means;
+}
+
 }  // namespace
 
 std::vector<LayerMeans> layer_means(const AccessLog& log) {
@@ -49,24 +74,14 @@ std::vector<LayerMeans> layer_means(const AccessLog& log) {
     made.layer = layer.layer;
     made.sliding_window = layer.sliding_window;
     made.full_attention = layer.full_attention;
-    const auto mean_of = [&](const std::vector<float>& values) {
-      return mean(decoded(values, log, log.query_heads));
-    };
-    made.means.recall = mean_of(layer.quality.recall);
-    made.means.attention_mass = mean_of(layer.quality.attention_mass);
-    made.means.best_attention_mass = mean_of(layer.quality.best_attention_mass);
-    made.means.output_error = mean_of(layer.quality.output_error);
-    made.means.residual_error = root_mean_square(decoded(layer.quality.residual_error, log, 1));
-    double attended = 0;
-    std::size_t count = 0;
+    made.means = means_of(layer, log.query_heads, log.turns);
+    for (const TurnSteps& turn : log.turns) {
+      made.turns.push_back(means_of(layer, log.query_heads, {&turn, 1}));
+    }
     for (const StreamLog& stream : layer.streams) {
-      const auto counts = decoded(stream.attended_count, log, stream.query_heads);
-      for (const std::int32_t tokens : counts) attended += tokens;
-      count += counts.size();
       made.out_of_range += stream.out_of_range;
       made.coarse_channels += stream.coarse_channels;
     }
-    made.means.attended_tokens = count == 0 ? 0 : attended / static_cast<double>(count);
   }
   return layers;
 }
@@ -95,6 +110,16 @@ QualityMeans system_means(const std::vector<LayerMeans>& layers) {
   return sum;
 }
 
+std::vector<QualityMeans> turn_means(const std::vector<LayerMeans>& layers) {
+  std::vector<QualityMeans> turns;
+  std::vector<LayerMeans> of_turn = layers;
+  for (std::size_t turn = 0; !layers.empty() && turn < layers.front().turns.size(); ++turn) {
+    for (std::size_t i = 0; i < layers.size(); ++i) of_turn[i].means = layers[i].turns[turn];
+    turns.push_back(system_means(of_turn));
+  }
+  return turns;
+}
+
 const LayerMeans& worst_layer(const std::vector<LayerMeans>& layers) {
   const bool lacks = std::any_of(layers.begin(), layers.end(), [](const LayerMeans& layer) {
     return std::isnan(layer.means.residual_error);
@@ -116,6 +141,8 @@ std::string to_bytes(const std::vector<LayerMeans>& layers) {
     write(layer.out_of_range);
     write(layer.coarse_channels);
     for_means(layer.means, write);
+    write(std::ssize(layer.turns));
+    for (const QualityMeans& turn : layer.turns) for_means(turn, write);
   }
   return write.bytes();
 }
@@ -130,6 +157,8 @@ std::vector<LayerMeans> layer_means_from(std::string_view bytes) {
     read(layer.out_of_range);
     read(layer.coarse_channels);
     for_means(layer.means, read);
+    layer.turns.resize(read.count());
+    for (QualityMeans& turn : layer.turns) for_means(turn, read);
   }
   read.check_end();
   return layers;

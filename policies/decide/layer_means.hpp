@@ -30,11 +30,14 @@ struct LayerMeans {
   std::int64_t out_of_range = 0;     ///< elements, of StreamLog::out_of_range
   std::int64_t coarse_channels = 0;  ///< of StreamLog::coarse_channels
   QualityMeans means;
+  std::vector<QualityMeans> turns{};  ///< of each turn's answer; none without turns
 };
 
 [[nodiscard]] std::vector<LayerMeans> layer_means(const AccessLog& log);
 /// The mean over layers; layers with full attention count only where there are no others.
 [[nodiscard]] QualityMeans system_means(const std::vector<LayerMeans>& layers);
+/// system_means() of each turn.
+[[nodiscard]] std::vector<QualityMeans> turn_means(const std::vector<LayerMeans>& layers);
 /// The one that harms the model most: by residual_error, or by output_error where a layer lacks it.
 [[nodiscard]] const LayerMeans& worst_layer(const std::vector<LayerMeans>& layers);
 

@@ -10,18 +10,20 @@ namespace kvreplay {
 
 void check_adapters_fit(const TraceReader& trace, const TraceInfo& model) {
   const auto shape = [](const TraceInfo& info) {
-    return std::to_string(info.layers) + " layers, " + std::to_string(info.query_heads) +
-           " query heads on " + std::to_string(info.kv_heads) + " KV heads of " +
-           std::to_string(info.head_dim) + ", keys " + info.key_state;
+    return std::to_string(info.layers) + " layers " + std::to_string(info.query_heads) + "/" +
+           std::to_string(info.kv_heads) + "x" + std::to_string(info.head_dim);
   };
   const TraceInfo& own = trace.info();
-  const auto refuse = [&](const std::string& found) {
-    throw UserError({trace.file(), "/"}, "adapters of another model: " + found,
-                    "a trace of " + model.model + ", " + shape(model));
+  const auto refuse = [&](const std::string& found, const std::string& wanted) {
+    throw UserError({"--adapters", ""},
+                    trace.file() + " is of " + own.model + ", " + found + ", where " + model.model +
+                        " has " + wanted,
+                    "a trace of the model that is run");
   };
-  if (shape(own) != shape(model)) refuse(own.model + ", " + shape(own));
+  if (shape(own) != shape(model)) refuse(shape(own), shape(model));
+  if (own.key_state != model.key_state) refuse("keys " + own.key_state, model.key_state);
   if (own.weights_sha256 != model.weights_sha256 && own.model != model.model) {
-    refuse(own.model + ", weights_sha256 " + own.weights_sha256);
+    refuse("weights_sha256 " + own.weights_sha256, model.weights_sha256);
   }
 }
 

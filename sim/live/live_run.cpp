@@ -171,8 +171,9 @@ void LiveSequence::make_layers(const BlockTarget* target) {
     return layer_shape(architecture_, layer, options_.prompt_tokens,
                        options_.prompt_tokens + options_.steps);
   };
+  check_live_system(model_, system_, options_.prompt_tokens,
+                    options_.prompt_tokens + options_.steps);
   if (!in_memory && dense < architecture_.layers) {
-    check_live(system_.decide, system_.place, shape_of(dense));
     if (target == nullptr) throw std::logic_error("a system on flash without a target");
     const auto shares = static_cast<std::uint64_t>(architecture_.layers - dense);
     region = target->size_bytes() / shares / kRegionAlignment * kRegionAlignment;
@@ -186,11 +187,6 @@ void LiveSequence::make_layers(const BlockTarget* target) {
   std::uint64_t offset = 0;
   for (std::int64_t i = 0; i < architecture_.layers; ++i) {
     const LayerShape shape = shape_of(i);
-    if (compares_layers(system_.decide, shape)) {
-      throw UserError(system_.decide.retention.arguments().place("part"),
-                      system_.decide.retention.name(),
-                      "a part that does not compare layers: live prefills one after the other");
-    }
     const PolicyOptions policy{.adapters = options_.adapters, .seed = options_.seed};
     on_target_.emplace_back();
     in_memory_.emplace_back();
@@ -532,6 +528,7 @@ void LiveSequence::finish(LiveResult& result) {
       throw std::logic_error("layer " + std::to_string(i) +
                              " read or wrote other extents than stage 2 plans");
     }
+    result.checked_extents += std::ssize(done.reads) + std::ssize(done.writes);
   }
   if (!trace_ || result.interrupted) return;
   trace_->write(true);
@@ -566,6 +563,40 @@ std::uint64_t live_target_bytes(const Model& model, const SystemSpec& system, st
          limits.logical_block_bytes * limits.logical_block_bytes;
 }
 
+std::uint64_t least_live_target_bytes(const Model& model, const SystemSpec& system,
+                                      std::int64_t prompt_tokens, std::int64_t tokens) {
+  const Architecture& a = model.architecture();
+  const std::int64_t dense = system.decide.full_attention_layers();
+  if (all_in_memory(system) || dense >= a.layers) return 0;
+  const LayerShape shape = layer_shape(a, dense, prompt_tokens, tokens);
+  std::int64_t entry_bytes = std::numeric_limits<std::int64_t>::max();
+  const auto precision = system.decide.precision.make(
+      {shape.stream(0, a.kv_heads), tokens, nullptr, shape.rope, true});
+  for (const EntryFormat& format : precision->formats()) {
+    entry_bytes = std::min(entry_bytes, format.entry_bytes(a.kv_heads, a.head_dim));
+  }
+  const auto half = static_cast<std::uint64_t>(prompt_tokens * entry_bytes / 2);
+  const std::uint64_t regions =
+      std::max<std::uint64_t>(1, (half + kRegionAlignment - 1) / kRegionAlignment);
+  return static_cast<std::uint64_t>(a.layers - dense) * regions * kRegionAlignment;
+}
+
+void check_live_system(const Model& model, const SystemSpec& system, std::int64_t prompt_tokens,
+                       std::int64_t tokens) {
+  const Architecture& a = model.architecture();
+  const std::int64_t dense =
+      all_in_memory(system) ? a.layers : system.decide.full_attention_layers();
+  for (std::int64_t i = 0; i < a.layers; ++i) {
+    const LayerShape shape = layer_shape(a, i, prompt_tokens, tokens);
+    if (compares_layers(system.decide, shape)) {
+      throw UserError(system.decide.retention.arguments().place("part"),
+                      system.decide.retention.name(),
+                      "a part that does not compare layers: live prefills one after the other");
+    }
+    if (i == dense) check_live(system.decide, system.place, shape);
+  }
+}
+
 LiveResult run_live(const Model& model, const SystemSpec& system, const BlockTarget* target,
                     const LiveIo::Options& io, const LiveOptions& options) {
   const std::int64_t tokens = options.prompt_tokens + options.steps;
@@ -586,6 +617,33 @@ ModelSpec model_spec_of(const Model& model) {
       {"vocabulary", a.vocabulary},   {"weight_bits", model.output().weight_bits()},
       {"tied_embeddings", tied}};
   return ModelSpec::parse(ConfigNode::parse(spec.dump(), model.file()), model.name());
+}
+
+void check_shape(const Model& model, const ModelSpec& config, const SourceLocation& place) {
+  const ModelSpec own = model_spec_of(model);
+  std::vector<std::string> differ;
+  const auto compare = [&](const std::string& what, std::int64_t of_file, std::int64_t of_config) {
+    if (of_file == of_config) return;
+    differ.push_back(what + " " + std::to_string(of_config) + " where " + model.name() + " has " +
+                     std::to_string(of_file));
+  };
+  compare("layers", own.layers, config.layers);
+  compare("hidden_size", own.hidden_size, config.hidden_size);
+  compare("vocabulary", own.vocabulary, config.vocabulary);
+  for (std::int64_t i = 0; i < own.layers && i < config.layers && differ.empty(); ++i) {
+    const LayerSpec& file = own.layer(i);
+    const LayerSpec& other = config.layer(i);
+    const std::string of_layer = "layer " + std::to_string(i) + ": ";
+    compare(of_layer + "attends", file.attends ? 1 : 0, other.attends ? 1 : 0);
+    compare(of_layer + "query_heads", file.query_heads, other.query_heads);
+    compare(of_layer + "kv_heads", file.kv_heads, other.kv_heads);
+    compare(of_layer + "head_dim", file.head_dim, other.head_dim);
+    compare(of_layer + "weights of feed-forward", file.ffn_weights, other.ffn_weights);
+    compare(of_layer + "experts", file.experts, other.experts);
+  }
+  if (differ.empty()) return;
+  throw UserError(place, config.name + " has " + join(differ),
+                  "the config of the model that is run (`kvreplay model from-config` makes one)");
 }
 
 CellResult live_cell(const Model& model, const SystemSpec& system, const std::string& device,

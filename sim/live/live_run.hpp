@@ -65,6 +65,7 @@ struct LiveResult {
   double first_token_s = 0;     ///< until the first token after the prompt is known
   std::int64_t base_reads = 0;  ///< blocks read because a write covers only a part of them
   std::int64_t checked_entries = 0;
+  std::int64_t checked_extents = 0;  ///< compared with those of stage 2
   LiveMemory memory;
   AccessLog log;
   IoPlan plan;  ///< what stage 2 makes of the log
@@ -75,6 +76,17 @@ struct LiveResult {
 [[nodiscard]] std::uint64_t live_target_bytes(const Model& model, const SystemSpec& system,
                                               std::int64_t tokens, const DeviceLimits& limits);
 
+/// The fewest bytes of a target with which the run could succeed: half of the prompt's stored
+/// entries, in whole regions of the layers. A layout may take more.
+[[nodiscard]] std::uint64_t least_live_target_bytes(const Model& model, const SystemSpec& system,
+                                                    std::int64_t prompt_tokens,
+                                                    std::int64_t tokens);
+
+/// Throws UserError for a system that live cannot run with this model; of parts that need adapters
+/// or token statistics, run_live() says so.
+void check_live_system(const Model& model, const SystemSpec& system, std::int64_t prompt_tokens,
+                       std::int64_t tokens);
+
 /// Runs the model with the system's pipeline, policy, cache and layout, its entries on a target
 /// that is open for writing. It is called on the thread that may do I/O: it makes its own engine.
 /// UserErrors: a system that live cannot run, a target too small, a failed request, a wrong entry.
@@ -84,6 +96,10 @@ struct LiveResult {
 
 /// The shape of a model file, with the bits of its weights.
 [[nodiscard]] ModelSpec model_spec_of(const Model& model);
+
+/// Throws UserError at `place` unless the model file has the layers, widths, heads and vocabulary
+/// of the config. Bits of weights may differ: a file may hold them in another form.
+void check_shape(const Model& model, const ModelSpec& config, const SourceLocation& place);
 
 /// The run as a row of results.csv, with what stage 2 knows of it.
 [[nodiscard]] CellResult live_cell(const Model& model, const SystemSpec& system,

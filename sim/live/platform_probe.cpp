@@ -88,10 +88,10 @@ class Probe {
   static constexpr std::int64_t kLeastSteps = 12;
   static constexpr std::int64_t kWindow = 32;
   static constexpr std::uint64_t kScratchBytes = 256 << 20;
-  static constexpr std::uint32_t kBurstBytes = 16 << 10;
-  static constexpr std::uint32_t kLoopBytes = 64 << 10;
-  static constexpr std::size_t kLoopReads = 8;
-  static constexpr double kNoUs = 0.001;  ///< a table's times are above 0
+  static constexpr std::uint32_t kSmallBytes = 16 << 10;
+  static constexpr std::uint32_t kLargeBytes = 512 << 10;
+  static constexpr std::uint32_t kWrittenBytes = 4 << 10;  // a block that holds a new entry
+  static constexpr double kNoUs = 0.001;                   ///< a table's times are above 0
 
   void say(const std::string& what) const {
     if (options_.on_point) options_.on_point(what);
@@ -280,32 +280,45 @@ class Probe {
   }
 
   /// What reads take longer in a step than in a closed loop of the device alone: after pauses in
-  /// which the processor computed, and while it computes.
+  /// which the processor computed (`wake`), and where it goes on while they are under way
+  /// (`beside`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
     say("reads after pauses and beside computation");
     struct Nobody final : LiveIo::Reader {
       void on_read(const IoCommand& /*command*/, std::span<const std::byte> /*bytes*/) override {}
     } nobody;
-    LiveIo io(target, io_options);
-    const auto draw = [&](std::size_t count, std::uint32_t bytes) {
-      std::vector<IoCommand> commands;
-      for (std::size_t i = 0; i < count; ++i) {
-        commands.push_back({random_.below(kScratchBytes / bytes) * bytes, bytes, false});
-      }
-      return commands;
+    struct Burst {
+      std::size_t count;
+      std::uint32_t bytes;
+      bool write;
     };
-    /// Until all are done, and the share of a command in handing them over.
-    const auto burst_us = [&](std::size_t count) {
-      const std::vector<IoCommand> commands = draw(count, kBurstBytes);
+    constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
+                                            {16, kSmallBytes, false},
+                                            {1, kLargeBytes, false},
+                                            {1, kWrittenBytes, true}}};
+    const std::vector<std::byte> written(kWrittenBytes);
+    LiveIo io(target, io_options);
+    /// Until all are done, and in handing over the first.
+    const auto burst_us = [&](const Burst& burst, bool watching) {
+      std::vector<IoCommand> commands;
+      for (std::size_t i = 0; i < burst.count; ++i) {
+        const std::uint64_t at = random_.below(kScratchBytes / burst.bytes) * burst.bytes;
+        commands.push_back({at, burst.bytes, burst.write});
+      }
       LiveIo::Batch batch;
       const std::int64_t begin = monotonic_ns();
-      io.read(commands, nobody, batch);
-      const double submit_us = us_since(begin) / static_cast<double>(count);
+      if (burst.write) {
+        io.write(commands, written, batch);
+      } else {
+        io.read(commands, nobody, batch);
+      }
+      const double submit_us = us_since(begin) / static_cast<double>(burst.count);
+      while (watching && batch.left > 0) io.poll(0);
       io.wait(batch);
       return std::pair(us_since(begin), submit_us);
     };
     std::int64_t layer = architecture_.layers;
-    const auto compute_layer = [&](bool whole) {
+    const auto compute_layer = [&] {
       const std::int32_t id = 0;
       const std::int64_t position = 0;
       if (layer == architecture_.layers) {
@@ -313,70 +326,79 @@ class Probe {
         layer = 0;
       }
       transformer_.project(layer, Transformer::kQueries | Transformer::kKeyValues);
-      if (!whole) return;
       std::fill(transformer_.attended().begin(), transformer_.attended().end(), 0.0F);
       transformer_.finish_layer();
       ++layer;
     };
+    std::vector<double> layer_us;
+    for (std::int64_t i = 0; i < architecture_.layers; ++i) {
+      const std::int64_t begin = monotonic_ns();
+      compute_layer();
+      layer_us.push_back(us_since(begin));
+    }
+
     struct AfterPause {
       std::vector<double> pause_us;
-      std::array<std::vector<double>, 2> burst_us;  // without handing over a command
+      std::array<std::vector<double>, kBursts.size()> burst_us;
     };
-    // Pauses of no, a part of one, one, two ... layers.
-    constexpr std::array<int, 6> kPauses{0, 1, 2, 3, 5, 9};
-    constexpr std::array<std::size_t, 2> kCounts{1, 16};
-    std::array<AfterPause, kPauses.size()> after;
-    std::int64_t end = monotonic_ns() + std::llround(4 * options_.seconds * 1e9);
-    while (after[0].pause_us.size() < 3 || monotonic_ns() < end) {
-      for (std::size_t which = 0; which < kCounts.size(); ++which) {
-        for (std::size_t i = 0; i < kPauses.size(); ++i) {
-          const std::int64_t begin = monotonic_ns();
-          if (kPauses[i] == 1) compute_layer(false);
-          for (int done = 1; done < kPauses[i]; ++done) compute_layer(true);
-          after[i].pause_us.push_back(us_since(begin));
-          const auto [all_us, submit_us] = burst_us(kCounts[which]);
-          // In a closed loop, what a request takes includes its own submission.
-          after[i].burst_us[which].push_back(i == 0 ? all_us : all_us - submit_us);
+    // Pauses of no, one, two ... layers.
+    constexpr std::array<int, 5> kPauses{0, 1, 2, 4, 8};
+    using AfterPauses = std::array<AfterPause, kPauses.size()>;
+    std::array<std::vector<double>, kBursts.size()> closed_us;  // with their own submission
+    const auto measure = [&](bool watching, const auto& pass) {
+      AfterPauses after;
+      const std::int64_t end = monotonic_ns() + std::llround(5 * options_.seconds * 1e9);
+      while (after[0].pause_us.size() < 3 * kBursts.size() || monotonic_ns() < end) {
+        for (std::size_t which = 0; which < kBursts.size(); ++which) {
+          for (std::size_t i = 0; i < kPauses.size(); ++i) {
+            const std::int64_t begin = monotonic_ns();
+            pass(kPauses[i]);
+            after[i].pause_us.push_back(us_since(begin));
+            const auto [all_us, submit_us] = burst_us(kBursts[which], watching);
+            after[i].burst_us[which].push_back(all_us - submit_us);
+            if (!watching && i == 0) closed_us[which].push_back(all_us);
+          }
         }
       }
-    }
-    const double one_us = median(after[0].burst_us[0]);
-    const double many_us = median(after[0].burst_us[1]);
-    for (std::size_t i = 1; i < after.size(); ++i) {
-      const double pause_us = median(after[i].pause_us);
-      const double of_one = median(after[i].burst_us[0]) - one_us;
-      const double of_many = median(after[i].burst_us[1]) - many_us;
-      const double command = std::max((of_many - of_one) / (kCounts[1] - kCounts[0]), kNoUs);
-      result_.kinds["wake"]["transfer"].push_back({pause_us, std::max(of_one - command, kNoUs)});
-      result_.kinds["wake"]["command"].push_back({pause_us, command});
-    }
-    for (auto& [part, points] : result_.kinds["wake"]) sort(points);
-
-    const auto loop_us = [&] {  // of kLoopReads, with as many under way
-      LiveIo::Batch batch;
-      const std::int64_t begin = monotonic_ns();
-      io.read(draw(kLoopReads, kLoopBytes), nobody, batch);
-      while (batch.left > 0) io.poll(0);
-      return us_since(begin);
+      return after;
     };
-    std::vector<double> alone;
-    std::vector<double> beside;
-    end = monotonic_ns() + std::llround(2 * options_.seconds * 1e9);
-    while (alone.size() < 3 || monotonic_ns() < end) {
-      for (int i = 0; i < 20; ++i) alone.push_back(loop_us());
-      std::atomic<bool> computing = false;
-      const std::jthread processor([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) {
-          compute_layer(true);
-          computing = true;
-        }
-      });
-      while (!computing) {
+    const auto store = [&](const char* kind, const AfterPauses& after) {
+      MeasuredParts& parts = result_.kinds[kind];
+      constexpr double kKib = 1024;
+      for (const AfterPause& pause : after) {
+        const auto longer_us = [&](std::size_t which) {
+          return median(pause.burst_us[which]) - median(closed_us[which]);
+        };
+        const double small = kSmallBytes / kKib;
+        const double of_one = longer_us(0);
+        const double kib = std::max((longer_us(2) - of_one) / (kLargeBytes / kKib - small), 0.0);
+        const double more = static_cast<double>(kBursts[1].count - 1);
+        const double command = std::max((longer_us(1) - of_one) / more - small * kib, 0.0);
+        const double transfer = of_one - command - small * kib;
+        const double pause_us = std::max(median(pause.pause_us), kNoUs);
+        parts["transfer"].push_back({pause_us, std::max(transfer, kNoUs)});
+        parts["command"].push_back({pause_us, std::max(command, kNoUs)});
+        parts["kib"].push_back({pause_us, std::max(kib, kNoUs)});
+        parts["write"].push_back({pause_us, std::max(longer_us(3), kNoUs)});
       }
-      for (int i = 0; i < 20; ++i) beside.push_back(loop_us());
+      for (auto& [part, points] : parts) sort(points);
+    };
+    store("wake", measure(false, [&](int layers) {
+            for (int done = 0; done < layers; ++done) compute_layer();
+          }));
+    std::atomic<bool> computing = false;
+    const std::jthread processor([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        compute_layer();
+        computing = true;
+      }
+    });
+    while (!computing) {
     }
-    const double longer = std::max(median(beside) - median(alone), kNoUs);
-    result_.kinds["beside"][""] = {{double{kLoopReads} * kLoopBytes, longer}};
+    store("beside", measure(true, [&, one_us = median(layer_us)](int layers) {
+            for (const std::int64_t begin = monotonic_ns(); us_since(begin) < layers * one_us;) {
+            }
+          }));
   }
 
   void note(const SystemSpec& system, LiveLayer& layer, const LiveLayerWork& before) {

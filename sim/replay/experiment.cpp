@@ -390,6 +390,7 @@ class Loader {
     cell.idle_s = arguments.real("idle_s");
     cell.idle_drops = arguments.text("idle_drops");
     cell.turns_read = arguments.text("turns_read");
+    cell.sustained_s = arguments.real("sustained_s");
     cell.conversation_tokens = arguments.integer("conversation_tokens");
     cell.conversations_per_day = arguments.real("conversations_per_day");
     const std::vector<std::int64_t> batches = load_batches(point);
@@ -531,6 +532,7 @@ std::string cells_hash(const Experiment& experiment) {
                 cell.idle_s,
                 cell.idle_drops,
                 cell.turns_read,
+                cell.sustained_s,
                 cell.conversation_tokens,
                 cell.conversations_per_day};
     for (const std::optional<Value>& value : cell.settings) {
@@ -573,6 +575,9 @@ std::span<const Parameter> Experiment::parameters() {
       choice_parameter("turns_read", {"all", "selected"}, "all",
                        "of a conversation: the entries that new tokens of a later turn are "
                        "prefilled against: all, or those that the system selects for them"),
+      real_parameter("sustained_s", "s", 0, {0, 1e6},
+                     "seconds of decoding without a pause, after the prefill, that are simulated "
+                     "besides, for clocks and heat: minutes.csv; 0 = none"),
       integer_parameter("conversation_tokens", "tokens", 256, {0, 1e9},
                         "tokens decoded per conversation, for wear"),
       real_parameter("conversations_per_day", "", 50, {0, 1e9},
@@ -623,6 +628,7 @@ std::string Experiment::resolved() const {
   object["idle_s"] = distinct(cells, &Cell::idle_s);
   object["idle_drops"] = distinct(cells, &Cell::idle_drops);
   object["turns_read"] = distinct(cells, &Cell::turns_read);
+  object["sustained_s"] = distinct(cells, &Cell::sustained_s);
   object["conversation_tokens"] = distinct(cells, &Cell::conversation_tokens);
   object["conversations_per_day"] = distinct(cells, &Cell::conversations_per_day);
   if (!swept.empty()) {

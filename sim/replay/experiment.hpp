@@ -33,6 +33,7 @@ struct Cell {
   double idle_s = 0;                      ///< TimeOptions', as the two that follow
   std::string idle_drops = "nothing";     ///< nothing, cache or memory
   std::string turns_read = "all";         ///< all or selected
+  double sustained_s = 0;                 ///< TimeOptions'
   std::int64_t conversation_tokens = 0;   ///< decoded per conversation, for wear
   double conversations_per_day = 0;
   /// This cell's values of Experiment::swept, in its order; none where the key reaches nothing that

@@ -15,12 +15,15 @@ struct Mark {
   std::string_view means;
 };
 
-constexpr std::array<Mark, 6> kMarks{{
+constexpr std::array<Mark, 7> kMarks{{
     {"gc_wraps",
      "writes reach beyond gc_capacity_bytes and wrap round: garbage collection works on another "
      "workload; give the device at least the plan's space"},
     {"exceeds_dram",
      "weights and key-value management take more DRAM than the platform has (dram_share above 1)"},
+    {"prefill_exceeds_dram",
+     "weights and what the prefill holds at its peak (prefill_dram_bytes) take more DRAM than the "
+     "platform has, though decoding does not"},
     {"out_of_range",
      "keys or values lie outside the fine range of a format without scale (FP8: 256 and above, in "
      "steps of 32, 448 at most)"},
@@ -59,6 +62,8 @@ std::string marks_of(const SystemSpec& system, const CellResult& row, double tok
   if (row.timing.wrapped_write_bytes > 0) found.push_back("gc_wraps");
   if (dram.kv_bytes() + dram.weights_bytes > row.platform_dram_bytes) {
     found.push_back("exceeds_dram");
+  } else if (row.timing.prefill.dram_bytes + dram.weights_bytes > row.platform_dram_bytes) {
+    found.push_back("prefill_exceeds_dram");
   }
   if (any(&LayerMeans::out_of_range)) found.push_back("out_of_range");
   if (any(&LayerMeans::coarse_channels)) found.push_back("coarse_channels");

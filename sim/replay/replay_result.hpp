@@ -56,9 +56,10 @@ struct CellResult {
   Conversation conversation;
   Timing timing;
   QualityMeans quality;
-  std::int64_t worst_layer = 0;  ///< the recorded model's number, of worst_layer()
-  double worst_layer_error = 0;  ///< its output_error
-  std::string marks;             ///< of marks_of()
+  std::vector<QualityMeans> turn_quality;  ///< of a conversation's turns
+  std::int64_t worst_layer = 0;            ///< the recorded model's number, of worst_layer()
+  double worst_layer_error = 0;            ///< its output_error
+  std::string marks;                       ///< of marks_of()
 };
 
 struct TraceHash {

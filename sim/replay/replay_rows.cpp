@@ -161,6 +161,7 @@ CellResult ReplayRows::cell(std::size_t number) const {
   row.timing = *outputs_.timings[graph_.timing_of(number)].value;
   const std::vector<LayerMeans>& means = outputs_.decisions[graph_.decision_of(number)].means;
   row.quality = system_means(means);
+  row.turn_quality = turn_means(means);
   const LayerMeans& worst = worst_layer(means);
   row.worst_layer = worst.layer;
   row.worst_layer_error = worst.means.output_error;

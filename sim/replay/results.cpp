@@ -19,6 +19,7 @@
 #include "base/table.hpp"
 #include "sim/replay/phase_columns.hpp"
 #include "sim/replay/stage_keys.hpp"
+#include "sim/replay/sustained_rows.hpp"
 #include "sim/replay/turn_rows.hpp"
 
 namespace kvreplay {
@@ -442,6 +443,13 @@ void write_results(const std::string& folder, const Experiment& experiment,
   const ResultTable turns = turn_rows(result.cells);
   if (!turns.rows.empty()) {
     write_text_file((std::filesystem::path(folder) / "turns.csv").string(), csv_text(turns));
+  }
+  const bool has_minutes =
+      std::any_of(result.cells.begin(), result.cells.end(),
+                  [](const CellResult& cell) { return !cell.timing.sustained.empty(); });
+  if (has_minutes) {
+    write_text_file((std::filesystem::path(folder) / "minutes.csv").string(),
+                    csv_text(sustained_rows(result.cells)));
   }
   write_results(folder, result_rows(result.cells), quality_rows(result.layers),
                 manifest_json(experiment, result));

@@ -55,6 +55,7 @@ TimeOptions time_options(const Cell& cell) {
                        : cell.idle_drops == "cache" ? IdleDrops::kCache
                                                     : IdleDrops::kNothing;
   options.turns_read_selected = cell.turns_read == "selected";
+  options.sustained_ns = std::llround(cell.sustained_s * 1e9);
   return options;
 }
 

@@ -72,7 +72,7 @@ std::string time_key(const std::string& place_key, const ModelSpec& model,
       {"options",
        {options.batch, options.timed_steps, options.warm_up_steps, options.seed,
         options.prefill_chunk_tokens, options.after_prefill, options.shared_prefix, options.idle_ns,
-        static_cast<int>(options.idle_drops), options.turns_read_selected}}};
+        static_cast<int>(options.idle_drops), options.turns_read_selected, options.sustained_ns}}};
   return sha256_text(key.dump());
 }
 

@@ -60,6 +60,7 @@ ResultTable turn_rows(std::span<const CellResult> cells) {
       const TurnTiming& turn = cell.timing.turns[i];
       CellResult& row = rows.emplace_back(cell);
       row.timing = Timing(turn.timing);
+      if (i < cell.turn_quality.size()) row.quality = cell.turn_quality[i];
       turns.push_back({static_cast<std::int64_t>(i + 1), &turn});
     }
   }

@@ -7,7 +7,8 @@
 namespace kvreplay {
 
 /// A row per cell and turn of a conversation: the columns of the results, of the turn alone, and
-/// columns of its own. No rows where no cell has turns. Quality is that of the cell.
+/// columns of its own. No rows where no cell has turns. Quality is of the turn's answer; the worst
+/// layer and the marks are of the cell.
 [[nodiscard]] ResultTable turn_rows(std::span<const CellResult> cells);
 
 /// What to print of it.

@@ -17,12 +17,15 @@ struct Energy {
 };
 
 /// A phase in which the processor computes and waits for so long, and the DRAM moves so many bytes.
+/// `throttled_ns` of the computation take the sustained power.
 [[nodiscard]] inline Energy energy_of(const PlatformSpec& platform, SimTime compute_ns,
-                                      SimTime waiting_ns, double dram_bytes, double flash_nj) {
+                                      SimTime waiting_ns, double dram_bytes, double flash_nj,
+                                      SimTime throttled_ns) {
   Energy energy;
   // 1 W for 1 ns = 1 nJ, 1 pJ = 1e-3 nJ.
   if (platform.compute_power_w > 0 && platform.waiting_power_w > 0) {
-    energy.compute_nj = platform.compute_power_w * static_cast<double>(compute_ns) +
+    energy.compute_nj = platform.compute_power_w * static_cast<double>(compute_ns - throttled_ns) +
+                        platform.sustained_power_w * static_cast<double>(throttled_ns) +
                         platform.waiting_power_w * static_cast<double>(waiting_ns);
   }
   if (platform.dram_pj_bit > 0 && platform.dram_idle_w > 0) {

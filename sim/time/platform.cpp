@@ -9,6 +9,7 @@
 
 #include "base/argument_json.hpp"
 #include "base/error.hpp"
+#include "base/number_text.hpp"
 
 namespace kvreplay {
 
@@ -40,6 +41,13 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "energy per bit read from or written to DRAM; 0: not known"),
       real_parameter("dram_idle_w", "W", 0, {0, 1e6},
                      "power of the DRAM whatever it does (refresh, standby); 0: not known"),
+      real_parameter("throttled_rate_percent", "%", 100, {1, 100},
+                     "rate of kernels while the mean power is at sustained_power_w; 100: the "
+                     "processor is not throttled"),
+      real_parameter("sustained_power_w", "W", 0, {0, 1e6},
+                     "power that the processor may take for any time, and takes while throttled"),
+      real_parameter("power_time_constant_s", "s", 60, {0.001, 1e6},
+                     "time in which the mean power gets to within 1/e of a new power"),
   };
   return kParameters;
 }
@@ -113,17 +121,18 @@ SimTime MeasuredKernel::ns(double work) const {
 }
 
 SimTime MeasuredKernels::transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
-                                           std::int64_t bytes, bool computing) const {
+                                           std::int64_t bytes, bool writing, bool computing) const {
+  const MeasuredKind& kind = computing ? beside : wake;
   const auto after_idle = [&](const char* part) -> SimTime {
-    const MeasuredKernel* kernel = wake.find(part);
-    if (kernel == nullptr || idle_ns <= 0) return 0;
-    return kernel->ns(std::min(static_cast<double>(idle_ns) * 1e-3, kernel->points().back().work));
+    const MeasuredKernel* kernel = kind.find(part);
+    if (kernel == nullptr || (idle_ns <= 0 && !computing)) return 0;
+    const std::span<const MeasuredKernel::Point> points = kernel->points();
+    const double idle_us = static_cast<double>(idle_ns) * 1e-3;
+    return kernel->ns(std::clamp(idle_us, points.front().work, points.back().work));
   };
-  SimTime delay = after_idle("transfer") + commands * after_idle("command");
-  if (const MeasuredKernel* kernel = beside.find(""); kernel != nullptr && computing) {
-    delay += kernel->ns(static_cast<double>(bytes));
-  }
-  return delay;
+  if (writing) return after_idle("write");
+  return after_idle("transfer") + commands * after_idle("command") +
+         bytes * after_idle("kib") / 1024;
 }
 
 std::string PlatformSpec::resolved() const {
@@ -160,6 +169,18 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.waiting_power_w = given.real("waiting_power_w");
   platform.dram_pj_bit = given.real("dram_pj_bit");
   platform.dram_idle_w = given.real("dram_idle_w");
+  platform.throttled_rate = given.real("throttled_rate_percent") / 100;
+  platform.sustained_power_w = given.real("sustained_power_w");
+  platform.power_time_constant_ns = std::llround(given.real("power_time_constant_s") * 1e9);
+  if (platform.throttled_rate < 1 && !(platform.sustained_power_w > platform.waiting_power_w &&
+                                       platform.compute_power_w > platform.sustained_power_w)) {
+    throw UserError(
+        {node.place().file, "sustained_power_w"},
+        "found " + shortest_text(platform.sustained_power_w),
+        "with throttled_rate_percent, more than waiting_power_w = " +
+            shortest_text(platform.waiting_power_w) +
+            " and less than compute_power_w = " + shortest_text(platform.compute_power_w));
+  }
   if (node.has("kernels")) {
     platform.kernels = parse_kernels(node.at("kernels"));
     platform.kernels_text = node.at("kernels").raw().dump();

@@ -68,15 +68,16 @@ struct MeasuredKernels {
   MeasuredKind buffered;  ///< likewise of entries outside groups
   MeasuredKind append;    ///< by new entries and those regrouped, by grouping part
   MeasuredKind submit;    ///< by commands that are handed to the system at once
-  // What a transfer takes longer than on the device alone, in a closed loop.
-  /// By the time (us) for which the device had nothing to do while the processor computed; parts
-  /// `transfer`, once, and `command`, for each of its commands. Beyond the last point as there.
-  MeasuredKind wake;
-  MeasuredKind beside;  ///< by bytes that are read or written while the processor computes
+  // What a transfer takes longer than on the device alone, in a closed loop, by the time (us) for
+  // which the device had nothing to do while the processor computed; parts `transfer`, once for
+  // reads, `command`, for each of them, `kib`, for each of their 1024 bytes, and `write`, once for
+  // writes. Beyond the first and the last point as there.
+  MeasuredKind wake;    ///< where the processor waits for it
+  MeasuredKind beside;  ///< where the processor computes meanwhile
 
   /// For a transfer of so many commands and bytes; `idle_ns` 0: others are under way.
   [[nodiscard]] SimTime transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
-                                          std::int64_t bytes, bool computing) const;
+                                          std::int64_t bytes, bool writing, bool computing) const;
 
   /// Calls visit(name, kind) for each of `kernels`.
   template <typename Kernels, typename Visit>
@@ -120,6 +121,11 @@ struct PlatformSpec {
   double waiting_power_w = 0;  ///< of the processor while it waits
   double dram_pj_bit = 0;      ///< per bit read or written
   double dram_idle_w = 0;      ///< of the DRAM, whatever it does
+
+  // PowerLimit's.
+  double throttled_rate = 1;     ///< share of the full rate; 1 = no limit
+  double sustained_power_w = 0;  ///< that the processor may take for any time
+  SimTime power_time_constant_ns = 0;
 
   std::optional<MeasuredKernels> kernels;
   std::string kernels_text;  ///< as canonical JSON; "" without

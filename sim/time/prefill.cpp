@@ -10,6 +10,7 @@
 #include "sim/time/compute_cost.hpp"
 #include "sim/time/machine/recording_machine.hpp"
 #include "sim/time/machine/virtual_machine.hpp"
+#include "sim/time/power_limit.hpp"
 #include "sim/time/timeline.hpp"
 
 namespace kvreplay {
@@ -314,6 +315,8 @@ Process run_prefill(PrefillCell cell, Simulation& simulation, Device& device, Pr
   VirtualMachine machine(simulation, device, workload.work());
   PrefillObserver observer(workload, cell.timeline);
   machine.observe(observer);
+  if (cell.power_limit != nullptr) machine.limit_power(*cell.power_limit);
+  const SimTime throttled = cell.power_limit == nullptr ? 0 : cell.power_limit->throttled_ns();
   if (cell.schedule != nullptr) {
     *cell.schedule = Schedule(device.limits(), "the prompt of " + cell.plan.system);
     RecordingMachine recorder(*cell.schedule, workload.work());
@@ -335,7 +338,7 @@ Process run_prefill(PrefillCell cell, Simulation& simulation, Device& device, Pr
       prefill.write_commands += 1;
     }
   }
-  if (machine.computed_ns() != workload.work().compute_ns() ||
+  if (machine.computed_ns() - machine.slowed_ns() != workload.work().compute_ns() ||
       machine.commands_started() != read_commands + prefill.write_commands) {
     throw std::logic_error("the prefill dropped or repeated work");
   }
@@ -343,14 +346,18 @@ Process run_prefill(PrefillCell cell, Simulation& simulation, Device& device, Pr
   prefill.energy = energy_of(
       cell.platform, machine.computed_ns(), prefill.exposed_write_ns,
       workload.kernel_bytes() + static_cast<double>(prefill.read_bytes + prefill.write_bytes),
-      device.energy_nj(prefill.ttft_ns));
+      device.energy_nj(prefill.ttft_ns),
+      cell.power_limit == nullptr ? 0 : cell.power_limit->throttled_ns() - throttled);
 }
 
 Prefill time_prefill(const PrefillCell& cell, const DeviceSpec& spec) {
   Simulation simulation;
   const std::unique_ptr<Device> device = spec.make(simulation);
   Prefill prefill;
-  const Process process = run_prefill(cell, simulation, *device, prefill);
+  PowerLimit limit(cell.platform);
+  PrefillCell limited = cell;
+  limited.power_limit = &limit;
+  const Process process = run_prefill(limited, simulation, *device, prefill);
   simulation.spawn(process);
   simulation.run();
   if (!process.done()) {

@@ -14,6 +14,7 @@
 namespace kvreplay {
 
 class Machine;
+class PowerLimit;
 class Schedule;
 class Timeline;
 
@@ -53,7 +54,8 @@ struct PrefillCell {
   /// Of a later turn: reads what its tokens select, as they would one by one; otherwise all entries
   /// that memory lacks.
   bool reads_selected = false;
-  bool cache_dropped = false;  ///< the cache is read back, too
+  bool cache_dropped = false;         ///< the cache is read back, too
+  PowerLimit* power_limit = nullptr;  ///< of run_prefill(); time_prefill() has one of its own
 };
 
 /// A prefill's positions: those before `begin` are known.

@@ -70,8 +70,9 @@ RestoreTimes restore_times(const ModelSpec& model, const PlatformSpec& platform,
   RestoreTimes times;
   times.bytes = prefix_bytes(model, prefix.tokens);
   const std::int64_t end = prefix.tokens + prefix.new_tokens;
-  times.recompute_ns = prefill_compute(model, platform, 0, end, prefix.chunk_tokens) -
-                       prefill_compute(model, platform, prefix.tokens, end, prefix.chunk_tokens);
+  const SimTime fresh = prefill_compute(model, platform, prefix.tokens, end, prefix.chunk_tokens);
+  times.recompute_ns = prefill_compute(model, platform, 0, end, prefix.chunk_tokens) - fresh;
+  times.new_tokens_ns = fresh + head_compute(model, platform, 1);
   Simulation simulation;
   const std::unique_ptr<Device> device = spec.make(simulation);
   StepWork work{.layers = std::vector<LayerWork>(1)};

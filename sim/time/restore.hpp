@@ -18,8 +18,9 @@ struct Prefix {
 
 struct RestoreTimes {
   std::int64_t bytes = 0;
-  SimTime restore_ns = 0;    ///< the entries are read, with nothing else to do
-  SimTime recompute_ns = 0;  ///< what prefilling the prefix adds to the prefill of the new tokens
+  SimTime restore_ns = 0;     ///< the entries are read, with nothing else to do
+  SimTime recompute_ns = 0;   ///< what prefilling the prefix adds to the prefill of the new tokens
+  SimTime new_tokens_ns = 0;  ///< the prefill of the new tokens, with the LM head
 };
 
 /// Under full attention; a sliding window bounds what a layer keeps. A layer that uses an earlier

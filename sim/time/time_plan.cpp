@@ -125,7 +125,9 @@ class StepTimer {
         pipeline_(cell.pipeline.make({})),
         work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers)),
               .measured = platform_.kernels ? &*platform_.kernels : nullptr},
-        machine_(simulation_, *device_, work_) {
+        machine_(simulation_, *device_, work_),
+        power_limit_(platform_) {
+    machine_.limit_power(power_limit_);
     if (options_.schedule != nullptr) {
       *options_.schedule = Schedule(device_->limits(), plan_.system + " on " + cell.device.name);
       recorder_.emplace(*options_.schedule, work_);
@@ -148,6 +150,14 @@ class StepTimer {
             .timeline = options_.timeline,
             .schedule = options_.prefill_schedule};
   }
+  /// Once more, on the device of the steps.
+  [[nodiscard]] PrefillCell prefill_before_steps() {
+    PrefillCell cell = prefill_cell();
+    cell.timeline = nullptr;  // time_prefill() has shown and recorded it
+    cell.schedule = nullptr;
+    cell.power_limit = &power_limit_;
+    return cell;
+  }
 
   Timing run() && {
     if (options_.prefill_chunk_tokens > 0) {
@@ -159,6 +169,19 @@ class StepTimer {
     run_to_end(decode(steps));
     finish();
     return std::move(timing_);
+  }
+
+  /// Timing::sustained.
+  std::vector<SustainedInterval> run_sustained() && {
+    decoded_ = decoded_steps(plan_, options_.warm_up_steps);
+    constexpr SimTime kIntervals = 60;
+    for (SimTime i = 1; i <= kIntervals; ++i) {
+      sustained_.emplace_back().end_ns = options_.sustained_ns * i / kIntervals;
+    }
+    const Process sampled = sample_sustained();
+    simulation_.spawn(sampled);
+    run_to_end(sustain());
+    return std::move(sustained_);
   }
 
   /// The turns of the plan, one after the other on one device.
@@ -263,7 +286,8 @@ class StepTimer {
       dram_bytes += static_cast<double>(step.read_bytes + step.write_bytes);
     }
     return energy_of(platform_, compute_ns, waiting_ns, dram_bytes,
-                     device_->energy_nj(on_ns_ + compute_ns + waiting_ns) - flash_nj_before_);
+                     device_->energy_nj(on_ns_ + compute_ns + waiting_ns) - flash_nj_before_,
+                     power_limit_.throttled_ns() - throttled_before_);
   }
 
   /// The plan's step that sequence j follows when sequence 0 follows `step` (of decoded_).
@@ -412,11 +436,8 @@ class StepTimer {
 
   Process decode(const std::vector<std::int64_t>& steps) {
     if (options_.after_prefill && options_.prefill_chunk_tokens > 0) {
-      PrefillCell cell = prefill_cell();
-      cell.timeline = nullptr;  // time_prefill() has shown and recorded it
-      cell.schedule = nullptr;
       Prefill again;
-      const Process prefill = run_prefill(cell, simulation_, *device_, again);
+      const Process prefill = run_prefill(prefill_before_steps(), simulation_, *device_, again);
       co_await prefill;
       on_ns_ += again.ttft_ns;
     }
@@ -431,7 +452,54 @@ class StepTimer {
     before_steps_ = device_->counters();
     reads_before_ = machine_.command_ns(false).size();
     writes_before_ = machine_.command_ns(true).size();
+    throttled_before_ = power_limit_.throttled_ns();
     kernel_bytes_ = 0;
+  }
+
+  /// Adds a phase from `begin` until now to the intervals that it lies in.
+  void add_sustained(SimTime begin, double tokens, SimTime compute_ns, SimTime exposed_io_ns) {
+    const SimTime now = simulation_.now();
+    SimTime from = 0;
+    for (SustainedInterval& interval : sustained_) {
+      const SimTime overlap = std::min(now, interval.end_ns) - std::max(begin, from);
+      from = interval.end_ns;
+      if (overlap <= 0) continue;
+      const double share = static_cast<double>(overlap) / static_cast<double>(now - begin);
+      interval.tokens += share * tokens;
+      interval.compute_ns += share * static_cast<double>(compute_ns);
+      interval.exposed_io_ns += share * static_cast<double>(exposed_io_ns);
+    }
+  }
+
+  /// What is known at the end of each interval.
+  Process sample_sustained() {
+    SimTime throttled_ns = 0;
+    for (SustainedInterval& interval : sustained_) {
+      co_await delay(simulation_, interval.end_ns - simulation_.now());
+      interval.throttled_ns = power_limit_.throttled_ns() - throttled_ns;
+      throttled_ns = power_limit_.throttled_ns();
+      interval.mean_power_w = power_limit_.mean_w();
+      interval.temperature_c = device_->temperature_c();
+    }
+  }
+
+  Process sustain() {
+    Prefill prompt;
+    const Process prefill = run_prefill(prefill_before_steps(), simulation_, *device_, prompt);
+    co_await prefill;
+    add_sustained(0, 0, prompt.compute_ns + prompt.index_ns, prompt.exposed_write_ns);
+    std::vector<std::int64_t> one(1);
+    while (simulation_.now() < options_.sustained_ns) {
+      const SimTime begin = simulation_.now();
+      const Process step = run_steps(one);
+      co_await step;
+      const StepTiming& timing = timing_.steps.back();
+      add_sustained(begin, static_cast<double>(options_.batch), timing.compute_ns,
+                    timing.exposed_io_ns);
+      timing_.steps.clear();
+      machine_.forget_command_times();
+      one[0] = (one[0] + 1) % std::ssize(decoded_);
+    }
   }
 
   Process converse() {
@@ -443,6 +511,7 @@ class StepTimer {
         co_await pause;
         finish();
         for (const StepTiming& step : timing_.steps) on_ns_ += step.latency_ns;
+        power_limit_.rest(simulation_.now());
         turns_.back().timing = std::exchange(timing_, blank_);
       }
       TurnTiming& timing = turns_.emplace_back();
@@ -469,9 +538,7 @@ class StepTimer {
 
   /// Prefills the turn's new tokens, after what idle time took from memory is there again.
   Process begin_turn(std::int64_t turn, TurnTiming& timing) {
-    PrefillCell cell = prefill_cell();
-    cell.timeline = nullptr;  // the timeline and the schedule are those of run()
-    cell.schedule = nullptr;
+    PrefillCell cell = prefill_before_steps();  // the timeline is that of run()
     cell.turn = turn;
     cell.reads_selected = options_.turns_read_selected;
     cell.cache_dropped = options_.idle_drops != IdleDrops::kNothing;
@@ -630,6 +697,7 @@ class StepTimer {
       prepare(step);
       const SimTime begin = simulation_.now();
       const SimTime computed_before = machine_.computed_ns();
+      const SimTime slowed_before = machine_.slowed_ns();
       const SimTime busy_before = machine_.io_busy_ns();
       if (recorder_) recorder_->run(pipeline_->step(*recorder_));
       if (options_.timeline != nullptr) {
@@ -642,7 +710,7 @@ class StepTimer {
       timing.exposed_io_ns = timing.latency_ns - timing.compute_ns;
       timing.busy_io_ns = machine_.io_busy_ns() - busy_before;
       count_commands(timing);
-      check(timing);
+      check(timing, machine_.slowed_ns() - slowed_before);
       if (options_.timeline != nullptr) options_.timeline->end_step(timing, simulation_.now());
     }
   }
@@ -659,9 +727,9 @@ class StepTimer {
   }
 
   /// Checks that the pipeline ran all work of the step once, and was idle only for I/O.
-  void check(const StepTiming& timing) {
+  void check(const StepTiming& timing, SimTime slowed_ns) {
     commands_expected_ += timing.read_requests + timing.write_requests;
-    if (timing.compute_ns != work_.compute_ns() ||
+    if (timing.compute_ns - slowed_ns != work_.compute_ns() ||
         machine_.commands_started() != commands_expected_ ||
         timing.exposed_io_ns > timing.busy_io_ns) {
       throw std::logic_error("the pipeline dropped or repeated work of a step");
@@ -678,6 +746,7 @@ class StepTimer {
   std::unique_ptr<Pipeline> pipeline_;
   StepWork work_;  ///< of the current step
   VirtualMachine machine_;
+  PowerLimit power_limit_;
   /// Also runs each step, where a schedule is requested.
   std::optional<RecordingMachine> recorder_;
   std::vector<TargetLayer> layers_;
@@ -698,6 +767,7 @@ class StepTimer {
   double flash_nj_before_ = 0;
   std::size_t reads_before_ = 0;
   std::size_t writes_before_ = 0;
+  SimTime throttled_before_ = 0;
   std::vector<std::int64_t> decoded_;  ///< the plan's steps that are drawn from
   // Of a conversation.
   std::uint64_t memory_region_ = 0;  ///< what only memory held is written from here on
@@ -705,6 +775,7 @@ class StepTimer {
   std::int64_t suspend_bytes_ = 0;
   Timing blank_;  ///< what every turn's timing begins with
   std::vector<TurnTiming> turns_;
+  std::vector<SustainedInterval> sustained_;
   Timing timing_;
 };
 
@@ -748,6 +819,17 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
     turns.schedule = nullptr;
     turns.timeline = nullptr;
     timing.turns = StepTimer({cell.plan, model, platform, device, pipeline, turns}).run_turns();
+  }
+  if (options.sustained_ns > 0) {
+    if (options.prefill_chunk_tokens == 0) {
+      throw UserError({"", "sustained_s"}, "found a time, without a prefill",
+                      "0, or prefill_chunk_tokens above 0");
+    }
+    TimeOptions sustained = options;
+    sustained.schedule = nullptr;
+    sustained.timeline = nullptr;
+    timing.sustained =
+        StepTimer({cell.plan, model, platform, device, pipeline, sustained}).run_sustained();
   }
   return timing;
 }

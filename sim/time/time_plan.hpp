@@ -42,6 +42,7 @@ struct TimeOptions {
   SimTime idle_ns = 60'000'000'000;  ///< between an answer and the next question
   IdleDrops idle_drops = IdleDrops::kNothing;
   bool turns_read_selected = false;  ///< PrefillCell::reads_selected
+  SimTime sustained_ns = 0;          ///< Timing::sustained; 0 = it is not simulated
 };
 
 /// One decoded token for every sequence of the batch.
@@ -83,6 +84,17 @@ struct CommandLatency {
 
 struct TurnTiming;
 
+/// A part of a long run of decode steps.
+struct SustainedInterval {
+  SimTime end_ns = 0;        ///< from the beginning of the prefill
+  double tokens = 0;         ///< of the batch; a step counts to the share of it that lies within
+  double compute_ns = 0;     ///< likewise
+  double exposed_io_ns = 0;  ///< likewise
+  SimTime throttled_ns = 0;  ///< computed at the throttled rate
+  double mean_power_w = 0;   ///< of the processor, at the end: PowerLimit::mean_w()
+  double temperature_c = 0;  ///< of the device, at the end; NaN without a thermal model
+};
+
 /// What stage 3 measured.
 struct Timing {
   std::vector<StepTiming> steps;  ///< the timed ones, in order
@@ -115,6 +127,9 @@ struct Timing {
   /// Of a conversation, all on one device, each with a prefill of its new tokens; empty where the
   /// plan has no turns.
   std::vector<TurnTiming> turns;
+  /// The prefill and then the plan's decoded steps, over and over, on one device: equal parts of
+  /// TimeOptions::sustained_ns. Those of the prefill have no tokens.
+  std::vector<SustainedInterval> sustained;
 
   /// Counts one step of one sequence of a layer that follows `plan`.
   void add(const LayerPlan& plan, std::size_t step);

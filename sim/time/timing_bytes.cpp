@@ -30,12 +30,18 @@ void for_prefill(Phase& prefill, Visit&& visit) {
             flash_write, erases, compute_energy, dram_energy, flash_energy, read_bytes);
 }
 
+template <typename Interval, typename Visit>
+void for_interval(Interval& interval, Visit&& visit) {
+  auto& [end, tokens, compute, exposed, throttled, power, temperature] = interval;
+  visit_all(visit, end, tokens, compute, exposed, throttled, power, temperature);
+}
+
 /// Visits a timing's numbers, without its steps.
 template <typename Numbers, typename Visit>
 void for_timing(Numbers& timing, Visit&& visit) {
   auto& [steps, batch, requested, hit, missed, best_hit, min_read, flash_read, flash_write, erases,
          wrapped, attended, prompt_write, moved, region, live, stored_bits, dram, energy, unfolded,
-         reads, writes, prefill, turns] = timing;
+         reads, writes, prefill, turns, sustained] = timing;
   auto& [weights, cache, full_attention, index, buffered, read_buffer] = dram;
   auto& [compute_energy, dram_energy, flash_energy] = energy;
   visit_all(visit, batch, requested, hit, missed, best_hit, min_read, flash_read, flash_write,
@@ -65,6 +71,8 @@ void write_timing(PackedWriter& write, const Timing& timing) {
     for_turn(turn, write);
     write_timing(write, turn.timing);
   }
+  write(std::ssize(timing.sustained));
+  for (const SustainedInterval& interval : timing.sustained) for_interval(interval, write);
 }
 
 /// The turns of a turn's own timing are an error of the file.
@@ -79,6 +87,8 @@ void read_timing(PackedReader& read, Timing& timing, bool has_turns) {
     for_turn(turn, read);
     read_timing(read, turn.timing, false);
   }
+  timing.sustained.resize(read.count());
+  for (SustainedInterval& interval : timing.sustained) for_interval(interval, read);
 }
 
 }  // namespace

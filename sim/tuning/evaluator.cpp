@@ -42,7 +42,7 @@ std::vector<std::optional<CellResult>> Evaluator::evaluate(
   return cells;
 }
 
-std::vector<CellResult> Evaluator::replay_all(std::span<const SystemSpec> systems) const {
+Experiment Evaluator::experiment_of(std::span<const SystemSpec> systems) const {
   Experiment experiment;
   experiment.name = experiment_.name;
   experiment.title = experiment_.title;
@@ -58,9 +58,22 @@ std::vector<CellResult> Evaluator::replay_all(std::span<const SystemSpec> system
     cell.system = i;
     experiment.cells.push_back(std::move(cell));
   }
+  return experiment;
+}
+
+std::vector<CellResult> Evaluator::replay_all(std::span<const SystemSpec> systems) const {
   ReplayOptions options;
   options.store = store_;
-  return replay(experiment, options).cells;
+  return replay(experiment_of(systems), options).cells;
+}
+
+double Evaluator::seconds(std::span<const SystemSpec> systems) const {
+  ReplayOptions options;
+  options.store = store_;
+  const Experiment experiment = experiment_of(systems);
+  double sum = 0;
+  for (const StageCost& cost : Replay(experiment, options).costs()) sum += cost.seconds;
+  return sum;
 }
 
 Cell common_cell(const Experiment& experiment) {

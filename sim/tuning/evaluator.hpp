@@ -22,9 +22,14 @@ class Evaluator {
   /// of its parts did not find before the replay; `refused`, unless null, receives its name and
   /// what the stage said.
   [[nodiscard]] std::vector<std::optional<CellResult>> evaluate(
-      std::span<const SystemSpec> systems, std::map<std::string, std::string>* refused = nullptr) const;
+      std::span<const SystemSpec> systems,
+      std::map<std::string, std::string>* refused = nullptr) const;
+
+  /// Seconds that evaluating the systems takes, by estimate, if nothing else runs.
+  [[nodiscard]] double seconds(std::span<const SystemSpec> systems) const;
 
  private:
+  [[nodiscard]] Experiment experiment_of(std::span<const SystemSpec> systems) const;
   [[nodiscard]] std::vector<CellResult> replay_all(std::span<const SystemSpec> systems) const;
 
   const Experiment& experiment_;

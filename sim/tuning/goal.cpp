@@ -7,7 +7,6 @@
 #include "base/number_text.hpp"
 #include "base/parameters.hpp"
 #include "base/size.hpp"
-#include "sim/replay/results.hpp"
 
 namespace kvreplay {
 
@@ -23,13 +22,32 @@ double metric(const CellResult& cell, std::string_view column) {
   throw std::logic_error("no column " + std::string(column));
 }
 
+double recorded_quality(const CellResult& cell, std::string_view quality) {
+  return quality == "attention_mass" ? cell.quality.attention_mass : cell.quality.output_error;
+}
+
+void take_recorded_quality(ResultTable& table, std::size_t row, const CellResult& cell) {
+  for (const std::string& quality : Goal::qualities()) {
+    const auto column = std::find_if(table.columns.begin(), table.columns.end(),
+                                     [&](const auto& head) { return head.name == quality; });
+    table.rows[row][static_cast<std::size_t>(column - table.columns.begin())] =
+        recorded_quality(cell, quality);
+  }
+}
+
+std::string stretched_text(const CellResult& cell) {
+  if (cell.stretched_from_tokens == 0) return "";
+  return "quality is that of the recording's " + std::to_string(cell.stretched_from_tokens) +
+         " tokens, of which a budget is a larger share: at the whole context expect larger errors";
+}
+
 const std::vector<std::string>& Goal::qualities() {
   static const std::vector<std::string> kQualities{"output_error", "attention_mass"};
   return kQualities;
 }
 
 Objectives Goal::objectives(const CellResult& cell) const {
-  const double fidelity = metric(cell, quality);
+  const double fidelity = recorded_quality(cell, quality);
   return {quality == "attention_mass" ? 1 - fidelity : fidelity, metric(cell, "latency_ms"),
           metric(cell, "dram_kv_bytes")};
 }
@@ -78,10 +96,10 @@ Score Goal::score(const CellResult& cell) const {
   };
   if (max_dram_bytes) at_most(reached[kDram], static_cast<double>(*max_dram_bytes));
   if (max_latency_ms) at_most(reached[kLatency], *max_latency_ms);
-  at_most(metric(cell, "output_error"), max_output_error.value_or(1));
+  at_most(cell.quality.output_error, max_output_error.value_or(1));
   if (min_attention_mass) {
     // In terms of the attention lost, like the objective.
-    const double lost = 1 - metric(cell, "attention_mass");
+    const double lost = 1 - cell.quality.attention_mass;
     const double limit = 1 - *min_attention_mass;
     if (lost > limit) score.violation += std::max(lost - limit, 1e-9);
   }

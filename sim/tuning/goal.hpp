@@ -8,12 +8,21 @@
 #include <vector>
 
 #include "sim/replay/replay.hpp"
+#include "sim/replay/results.hpp"
 #include "sim/tuning/pareto.hpp"
 
 namespace kvreplay {
 
 /// A number in a row of results, by its column's name (docs/metrics.md).
 [[nodiscard]] double metric(const CellResult& cell, std::string_view column);
+
+/// Of Goal::qualities(). Of a context longer than the recording, results have none; this one is
+/// then that of the recording's own length.
+[[nodiscard]] double recorded_quality(const CellResult& cell, std::string_view quality);
+/// Puts it into a row of results.
+void take_recorded_quality(ResultTable& table, std::size_t row, const CellResult& cell);
+/// What an answer says of it; empty where the context is the recording's.
+[[nodiscard]] std::string stretched_text(const CellResult& cell);
 
 // Indices into Objectives.
 inline constexpr std::size_t kQuality = 0;  ///< the loss of quality

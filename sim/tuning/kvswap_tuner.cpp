@@ -246,6 +246,7 @@ KvSwapTuner::Solved KvSwapTuner::solve(StageStore& store, Progress* progress) co
     for (const auto& [key, value] : of_cell.quality) solved.measured.quality[key] = value;
     for (const auto& [key, value] : of_cell.reuse_rate) solved.measured.reuse_rate[key] = value;
     solved.measured.synthetic |= of_cell.synthetic;
+    if (solved.measured.stretched.empty()) solved.measured.stretched = of_cell.stretched;
   }
   const bool none = std::none_of(solved.solutions.begin(), solved.solutions.end(),
                                  [](const Solution& solution) { return solution.found; });
@@ -276,8 +277,9 @@ KvSwapMeasured KvSwapTuner::measure(const Evaluator& evaluator, const KvSwapSett
   measured.exposed_io_ms = metric(*cell, "exposed_io_ms");
   measured.io_ms = measured.exposed_io_ms + metric(*cell, "hidden_io_ms");
   measured.reuse_rate = metric(*cell, "hit_rate");
-  measured.attention_mass = metric(*cell, "attention_mass");
-  measured.output_error = metric(*cell, "output_error");
+  measured.attention_mass = recorded_quality(*cell, "attention_mass");
+  measured.output_error = recorded_quality(*cell, "output_error");
+  if (all.stretched.empty()) all.stretched = stretched_text(*cell);
   all.quality[{setting.sigma, setting.group_tokens}] = measured;
   all.reuse_rate[setting] = measured.reuse_rate;
   all.synthetic = cell->synthetic;

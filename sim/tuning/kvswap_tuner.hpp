@@ -56,6 +56,7 @@ class KvSwapTuner {
     std::map<std::pair<std::int64_t, std::int64_t>, KvSwapMeasured> quality;
     std::map<KvSwapSetting, double> reuse_rate;  ///< of the last cell that tried the setting
     bool synthetic = false;
+    std::string stretched{};  ///< stretched_text() of the first longer context
   };
   struct Solved {
     std::vector<Solution> solutions;  ///< by context, then batch

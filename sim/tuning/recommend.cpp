@@ -13,6 +13,7 @@
 #include "base/progress.hpp"
 #include "base/size.hpp"
 #include "sim/replay/wear.hpp"
+#include "sim/time/restore.hpp"
 #include "sim/tuning/evaluator.hpp"
 #include "sim/tuning/goal.hpp"
 #include "traces/operations/cut.hpp"
@@ -25,6 +26,10 @@ namespace fs = std::filesystem;
 /// The best systems whose budgets are searched further, and those that changes are tried on.
 constexpr std::size_t kSearchedFurther = 8;
 constexpr std::size_t kTriedWithChanges = 4;
+/// Of a question whose wait is estimated.
+constexpr std::int64_t kNextTokens = 256;
+/// Times the rate of the platform.
+constexpr int kProcessors[] = {2, 4, 8, 16, 32};
 
 double tokens_per_s(const CellResult& cell) {
   return metric(cell, "tokens_per_s");
@@ -121,6 +126,19 @@ std::string budgets_text(const Composition& found, const Composition& shipped) {
 std::int64_t recorded_tokens(const TraceReader& trace, const Cell& cell) {
   const std::int64_t steps = trace.info().decode_steps();
   return trace.info().prompt_tokens + (cell.steps > 0 ? std::min(cell.steps, steps) : steps);
+}
+
+/// Replays of the search for budgets, at most.
+std::size_t search_work(std::size_t systems, int rounds) {
+  if (rounds == 0) return systems;
+  return systems * 3 +
+         std::min(systems, kSearchedFurther) * 2 * static_cast<std::size_t>(rounds - 1);
+}
+
+/// Replays of what would help, at most: halved contexts, devices, processors.
+std::size_t changes_work(std::size_t devices) {
+  constexpr std::size_t kContexts = 8;
+  return (kContexts + devices + std::size(kProcessors)) * 2 * kTriedWithChanges;
 }
 
 /// To two digits: systems that miss a limit by the same cause do not differ by the rest.
@@ -241,6 +259,7 @@ class Recommender::Search {
     result.rows = std::move(rows);
     describe(result);
     if (!result.rows.front().missed.empty()) find_changes(result);
+    if (cell_.batch == 1) result.next = next_question(result.rows.front());
     result.evaluations = evaluations_;
     return result;
   }
@@ -292,6 +311,7 @@ class Recommender::Search {
       }
     }
     const Evaluator evaluator(experiment_, cell_, store_);
+    tell_time(evaluator, trials);
     const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
     std::vector<Found> evaluated;
     for (std::size_t i = 0; i < cells.size(); ++i) {
@@ -305,6 +325,25 @@ class Recommender::Search {
                       "one: `kvreplay run` says what is wrong");
     }
     sort();
+  }
+
+  /// Other budgets take as long as those that ship; what is tried beyond that is known only then.
+  void tell_time(const Evaluator& evaluator, const std::vector<Trial>& trials) const {
+    if (progress_ == nullptr || trials.empty()) return;
+    std::vector<SystemSpec> systems;
+    for (const Trial& trial : trials) {
+      systems.push_back(system_of(trial.composition, found_[trial.found].name));
+    }
+    try {
+      const double replays = static_cast<double>(search_work(systems.size(), request_.rounds));
+      const double seconds =
+          evaluator.seconds(systems) * replays / static_cast<double>(systems.size());
+      progress_->say(format_text(
+          "kvreplay: up to %.0f replays of %zu systems and their budgets: about %s s if nothing "
+          "else runs; more, to find what would help, where none keeps to the limits",
+          replays, systems.size(), short_text(seconds).c_str()));
+    } catch (const UserError&) {  // of a system that evaluate() leaves out
+    }
   }
 
   void sort() {
@@ -364,6 +403,39 @@ class Recommender::Search {
     if (cell.synthetic) result.about += ". SYNTHETIC trace, generated and not recorded";
   }
 
+  [[nodiscard]] NextQuestion next_question(const RecommendedRow& row) {
+    NextQuestion next;
+    if (request_.context_tokens == 0 && trace_.info().turns().size() > 1) {
+      const Experiment experiment = request_.experiment.load(sets_for(0, {"steps=0"}));
+      const Evaluator evaluator(experiment, common_cell(experiment), store_);
+      const std::vector<SystemSpec> systems{system_of(row.composition, row.system)};
+      const std::optional<CellResult> whole = evaluator.evaluate(systems).front();
+      ++evaluations_;
+      if (whole && whole->timing.turns.size() > 1) {
+        const TurnTiming& turn = whole->timing.turns.back();
+        return {.earlier_tokens = turn.earlier_tokens,
+                .new_tokens = turn.new_tokens,
+                .ttft_s = static_cast<double>(turn.timing.prefill.ttft_ns) / 1e9,
+                .recompute_s = static_cast<double>(turn.recompute_ns) / 1e9,
+                .turn = std::ssize(whole->timing.turns)};
+      }
+    }
+    Prefix prefix{.tokens = context_before(), .new_tokens = kNextTokens};
+    if (cell_.prefill_chunk_tokens > 0) prefix.chunk_tokens = cell_.prefill_chunk_tokens;
+    const RestoreTimes times =
+        restore_times(experiment_.models[cell_.model], experiment_.platforms[cell_.platform],
+                      experiment_.devices[cell_.device], prefix);
+    const double on_device = static_cast<double>(row.cell.timing.live_bytes) /
+                             static_cast<double>(std::max<std::int64_t>(1, times.bytes));
+    next.earlier_tokens = prefix.tokens;
+    next.new_tokens = prefix.new_tokens;
+    next.ttft_s = std::max(static_cast<double>(times.new_tokens_ns),
+                           on_device * static_cast<double>(times.restore_ns)) /
+                  1e9;
+    next.recompute_s = static_cast<double>(times.recompute_ns) / 1e9;
+    return next;
+  }
+
   /// The best systems in another case: the first of them that keeps to all limits.
   std::optional<RecommendedRow> try_case(const std::vector<std::string>& sets,
                                          const UserLimits& limits) {
@@ -378,6 +450,7 @@ class Recommender::Search {
     const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       if (!cells[i] || !missed_limits(limits, *cells[i]).empty()) continue;
+      if (output_error(*cells[i]) >= 1) continue;  // that of leaving the attention out
       if (best && !recommended_before(limits, *cells[i], best->cell)) continue;
       const Found& found = found_[trials[i].found];
       best = row_of(found.name, trials[i].composition, found.shipped, *cells[i]);
@@ -403,6 +476,7 @@ class Recommender::Search {
     const RecommendedRow* least = nullptr;
     for (const RecommendedRow& row : result.rows) {
       if (!missed_limits(without, row.cell).empty()) continue;
+      if (output_error(row.cell) >= 1) continue;  // that of leaving the attention out
       if (row.cell.timing.dram.kv_bytes() + row.cell.timing.dram.weights_bytes >
           row.cell.platform_dram_bytes) {
         continue;
@@ -465,7 +539,7 @@ class Recommender::Search {
 
   void add_processor(Recommendation& result) {
     const Arguments& platform = experiment_.platforms[cell_.platform].arguments;
-    for (const int factor : {2, 4, 8, 16, 32}) {
+    for (const int factor : kProcessors) {
       const double rate = platform.real("compute_gflop_s") * factor;
       const std::vector<std::string> sets =
           sets_for(request_.context_tokens, {"platform.compute_gflop_s=" + shortest_text(rate)});
@@ -507,8 +581,9 @@ Recommender::Recommender(RecommendRequest request) : request_(std::move(request)
 
 std::int64_t Recommender::work() const {
   const Experiment experiment = request_.experiment.load();
-  return std::ssize(experiment.systems) * 3 +
-         static_cast<std::int64_t>(kSearchedFurther) * 2 * std::max(0, request_.rounds - 1);
+  const std::size_t devices = request_.experiment.configs.names("devices").size();
+  return static_cast<std::int64_t>(search_work(experiment.systems.size(), request_.rounds) +
+                                   (request_.limits.any() ? changes_work(devices) : 0));
 }
 
 Recommendation Recommender::recommend(StageStore& store, const std::string& temporary_folder,

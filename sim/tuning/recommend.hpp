@@ -58,12 +58,24 @@ struct HelpfulChange {
   RecommendedRow row;
 };
 
+/// The turn after the prompt and its answer.
+struct NextQuestion {
+  std::int64_t earlier_tokens = 0;
+  std::int64_t new_tokens = 0;
+  double ttft_s = 0;
+  double recompute_s = 0;  ///< that computing the earlier tokens anew would add
+  /// Number of the turn in the recording that was replayed; 0 = an estimate, in which the new
+  /// tokens are computed while what lies on the device is read, and the longer of the two counts.
+  std::int64_t turn = 0;
+};
+
 struct Recommendation {
   std::string about;
   UserLimits limits;
   std::vector<RecommendedRow> rows;    ///< best first
   std::vector<HelpfulChange> changes;  ///< cheapest first; empty where a row misses nothing
   std::vector<std::string> left_out;   ///< systems that the trace does not allow
+  std::optional<NextQuestion> next;    ///< with the first system; of one sequence
   std::int64_t evaluations = 0;
 };
 

@@ -37,6 +37,17 @@ std::string facts_text(const CellResult& cell) {
   return text;
 }
 
+std::string next_text(const NextQuestion& next) {
+  const bool estimated = next.turn == 0;
+  std::string text = "The next question, " + std::to_string(next.new_tokens) + " tokens after " +
+                     std::to_string(next.earlier_tokens) + ": first token after " +
+                     (estimated ? "about " : "") + of_at_most_two_digits(next.ttft_s) + " s, and " +
+                     of_at_most_two_digits(next.recompute_s) +
+                     " s more if the conversation had to be computed anew";
+  if (!estimated) text += " (turn " + std::to_string(next.turn) + " of the recording)";
+  return text + ".\n";
+}
+
 Table ranking(const Recommendation& recommendation) {
   Table table({{"", Table::Align::kRight},
                {"system", Table::Align::kLeft},
@@ -94,6 +105,7 @@ std::string answer_text(const Recommendation& recommendation) {
       first = false;
     }
   }
+  if (recommendation.next) text << next_text(*recommendation.next);
   text << "(" << recommendation.evaluations
        << " replays; memory is that of key-value management at its peak, prefill included; years "
           "are of "
@@ -112,6 +124,7 @@ std::vector<ResultFile> result_files(const Recommendation& recommendation,
     table.rows[i].emplace_back(recommendation.rows[i].budgets);
     table.rows[i].emplace_back(
         recommendation.rows[i].missed.empty() ? "" : missed_text(recommendation.rows[i].missed));
+    take_recorded_quality(table, i, recommendation.rows[i].cell);
   }
   const RecommendedRow& best = recommendation.rows.front();
   return {{"answer.txt", answer_text(recommendation)},

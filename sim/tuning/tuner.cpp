@@ -343,6 +343,7 @@ void Tuner::describe(Tuning& tuning) const {
   tuning.about = cell.model + " on " + cell.platform + " with " + cell.device + ", batch " +
                  std::to_string(cell.batch) + ", decisions from " + cell.trace;
   if (cell.projection != "none") tuning.about += " (" + cell.projection + ")";
+  if (cell.stretched_from_tokens > 0) tuning.about += "; " + stretched_text(cell);
   if (cell.synthetic) tuning.about += ". SYNTHETIC trace, generated and not recorded";
   const auto found = std::count_if(tuning.rows.begin(), tuning.rows.end(),
                                    [](const TunedRow& row) { return !row.reference; });
@@ -457,8 +458,8 @@ std::vector<ResultFile> Tuner::files(const Tuning& tuning,
                            {"device", best.cell.device},
                            {"batch", best.cell.batch},
                            {"seed", cell_.seed},
-                           {"output_error", metric(best.cell, "output_error")},
-                           {"attention_mass", metric(best.cell, "attention_mass")},
+                           {"output_error", best.cell.quality.output_error},
+                           {"attention_mass", best.cell.quality.attention_mass},
                            {"latency_ms", best.reached[kLatency]},
                            {"dram_kv_bytes", best.reached[kDram]}};
   files.push_back({"best.json", system.dump(2) + '\n'});

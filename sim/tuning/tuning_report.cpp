@@ -208,6 +208,7 @@ std::string rows_csv(const std::vector<TunedRow>& rows) {
       values.emplace_back(object.at(role).at("part").get<std::string>());
     }
     values.emplace_back(row.composition);
+    take_recorded_quality(table, i, row.cell);
   }
   return csv_text(table);
 }

@@ -45,6 +45,29 @@ TEST(OutputFileTest, LeavesNothingWithoutCommit) {
   EXPECT_TRUE(folder.is_empty());
 }
 
+TEST(OutputFileTest, AClaimRefusesAnotherWriterUntilItEnds) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("out.txt");
+  {
+    OutputFile first(path);
+    first.claim();
+    OutputFile second(path);
+    EXPECT_THAT(user_error_of([&] { second.claim(); }),
+                AllOf(HasSubstr("out.txt"), HasSubstr("another kvreplay writes it")));
+    OutputFile other(folder.file("other.txt"));
+    other.claim();
+  }
+  EXPECT_TRUE(folder.is_empty());
+  // A file that was left without its writer refuses nobody.
+  OutputFile left(path);
+  std::ofstream(left.temporary_path()) << "left";
+  OutputFile next(path);
+  next.claim();
+  std::ofstream(next.temporary_path()) << "text";
+  next.commit();
+  EXPECT_EQ(read(path), "text");
+}
+
 TEST(OutputFileTest, TheFormerFileStaysUntilCommit) {
   const TemporaryFolder folder;
   const std::string path = folder.file("out.txt");

@@ -43,6 +43,8 @@ TEST(ResultFolder, TouchesNothingThatIsThere) {
   const std::string path = temporary.file("taken");
   fs::create_directory(path);
   ResultFolder::check_free(path);  // empty
+  EXPECT_THAT(user_error_of([] { ResultFolder::check_free("/proc/none"); }),
+              testing::HasSubstr("cannot be made"));
   std::ofstream(path + "/mine") << "mine";
   EXPECT_THAT(user_error_of([&] { ResultFolder::check_free(path); }),
               testing::HasSubstr("is there already"));

@@ -91,7 +91,8 @@ esac
                 result = self.kvreplay("run", "first", "--set", f"trace={path}", *SMALL, "--out",
                                        "bad")
                 self.assertEqual(result.returncode, 2, result.stderr)
-                self.assertIn("cannot be read (Input/output error)", result.stderr)
+                self.assertIn(f"{path}: /layer/12/value: cannot be read (Input/output error)",
+                              result.stderr)
             finally:
                 server.terminate()
                 server.wait()
@@ -220,6 +221,20 @@ class FilesOfOurs(Cases):
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn(str(path), result.stderr)
 
+    def test_a_heap_that_has_no_end(self):
+        """An object without number and size: HDF5 1.10 looks for the next one there for ever."""
+        path = self.folder / "endless.kvtrace.h5"
+        data = bytearray(self.trace.read_bytes())
+        with h5py.File(self.trace) as file:
+            text = file.attrs["model"].encode()
+        place = data.index(text, data.index(b"GCOL"))
+        at = place + -(-len(text) // 8) * 8  # the next object: index, references, 4 zeros, size
+        data[at:at + 16] = bytes(16)
+        path.write_bytes(data)
+        started = time.monotonic()
+        self.refuses(["verify", path], [str(path), "cannot be read by HDF5"])
+        self.assertLess(time.monotonic() - started, 10)
+
     def test_a_schedule_and_a_shard_that_lie(self):
         self.succeed("device", "schedule", "first", "--set", f"trace={self.trace}", "--set",
                      "system=quest", *SMALL[:4], "--set", "warm_up_steps=4", "--model-device",
@@ -330,6 +345,16 @@ class ModelsInSilence(Cases):
         self.assertEqual(row["marks"], "exceeds_dram")
         self.assertIn("warning: exceeds_dram (in_memory)", said)
 
+    def test_a_platform_that_holds_all_but_the_prefill_is_marked(self):
+        (row,), _ = self.run_first("measured", "--set", "system=streaming_llm")
+        decoding = int(row["dram_kv_bytes"]) + int(row["dram_weights_bytes"])
+        prefill = int(row["prefill_dram_bytes"]) + int(row["dram_weights_bytes"])
+        self.assertGreater(prefill, decoding)
+        (row,), said = self.run_first("between", "--set", "system=streaming_llm", "--set",
+                                      f"platform.dram_bytes={(decoding + prefill) // 2}")
+        self.assertEqual(row["marks"], "prefill_exceeds_dram")
+        self.assertIn("warning: prefill_exceeds_dram (streaming_llm)", said)
+
     def test_fp8_without_scale_on_large_keys_is_marked(self):
         path = self.folder / "large.kvtrace.h5"
         shutil.copy(self.trace, path)
@@ -352,6 +377,53 @@ class ModelsInSilence(Cases):
         for value in manifest["sources_sha256"].values():
             self.assertRegex(value, "^[0-9a-f]{64}$")
         self.assertTrue(manifest["compiler"])
+
+
+class LayersOfOtherKinds(Cases):
+    ENTRY = 2 * 3 * 64 * 2  # bytes of a token at one layer of SmolLM2-135M, which has 30 layers
+
+    def windows(self, *tokens):
+        """A trace whose two recorded layers have these sliding windows."""
+        path = self.folder / f"windows {tokens}.kvtrace.h5"
+        shutil.copy(self.trace, path)
+        with h5py.File(path, "r+") as file:
+            del file.attrs["content_sha256"]
+            layers = len(file.attrs["recorded_layers"])
+            file.attrs.modify("sliding_window", numpy.resize(numpy.array(tokens), layers))
+        rows, _ = self.run_first(f"windows {tokens}", "--set", f"trace={path}", "--set",
+                                 "system=in_memory,flexgen,quest")
+        return {row["system"]: row for row in rows}
+
+    def test_sliding_windows_bound_what_is_held_and_read(self):
+        rows = self.windows(128)
+        most = 128 * self.ENTRY * 30
+        self.assertEqual(float(rows["in_memory"]["dram_kv_bytes"]), most)
+        self.assertEqual(float(rows["flexgen"]["layer_attended_tokens"]), 128)
+        self.assertLessEqual(float(rows["flexgen"]["least_read_bytes_per_step"]), most)
+        # A window seldom begins with a device block (docs/models.md).
+        blocks = 30 * 2 * 4096
+        self.assertLess(float(rows["flexgen"]["read_bytes_per_step"]), most + blocks)
+        self.assertGreater(float(rows["flexgen"]["read_bytes_per_step"]), most - 30 * self.ENTRY)
+        self.assertLessEqual(float(rows["quest"]["layer_attended_tokens"]), 128)
+
+    def test_a_window_in_every_second_layer(self):
+        all_tokens = float(self.windows(0)["in_memory"]["dram_kv_bytes"])
+        self.assertGreater(all_tokens, 400 * self.ENTRY * 30)
+        half = float(self.windows(128, 0)["in_memory"]["dram_kv_bytes"])
+        self.assertAlmostEqual(half, (128 * self.ENTRY * 30 + all_tokens) / 2, delta=1)
+
+    def test_layers_without_attention_hold_nothing(self):
+        model = json.loads((SOURCE / "configs/models/smollm2-135m.json").read_text())
+        rows = {}
+        for name, layers in (("all", list(range(30))), ("some", [2, 9, 16, 23, 29])):
+            model["attention_layers"] = layers
+            (self.folder / f"{name}.json").write_text(json.dumps(model))
+            found, _ = self.run_first(f"layers {name}", "--set", "system=in_memory,flexgen",
+                                      "--set", f"model=./{name}.json")
+            rows[name] = {row["system"]: row for row in found}
+        for system, column in (("in_memory", "dram_kv_bytes"), ("flexgen", "read_bytes_per_step")):
+            self.assertAlmostEqual(float(rows["some"][system][column]) * 6,
+                                   float(rows["all"][system][column]), delta=1)
 
 
 class Leftovers(Cases):

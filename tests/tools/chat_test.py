@@ -98,6 +98,18 @@ class Chat(ProgramTest):
             for name in ("layer/01/key", "layer/02/value", "layer/02/query", "tokens/entropy"):
                 self.assertTrue(np.array_equal(ours[name], theirs[name]), name)
 
+    def test_an_answer_may_belong_to_the_prompt(self):
+        turns = [*CHAT[:2], {"role": "assistant", "content": "it wears out", "prefilled": True},
+                 CHAT[3], CHAT[4]]
+        trace = self.record("prefilled.kvtrace.h5", "--chat", self.chat(turns))
+        with h5py.File(trace) as file:
+            about, tokens = dict(file.attrs), file["tokens/id"][:].tolist()
+        self.assertEqual(about["segment_roles"], "system user assistant user assistant")
+        self.assertEqual(about["segment_generated"].tolist(), [0, 0, 0, 0, 1])
+        begins = about["segment_begin"].tolist()
+        self.assertEqual(tokens[begins[2]:begins[3]], [START, *ids("assistant it wears out"), END])
+        self.assertEqual(about["prompt_tokens"], begins[4])
+
     def test_it_goes_on_as_the_model_would(self):
         one = self.record("one.kvtrace.h5", "--chat", self.chat(CHAT[:3]), "--steps", 6)
         with h5py.File(one) as file:
@@ -128,7 +140,11 @@ class Chat(ProgramTest):
                             ([user, {"role": "tool", "content": "x"}], ["line 2", '"tool"']),
                             ([{"role": "user"}, answer], ["line 1", "content is null"]),
                             ([{"role": "user", "content": 3}, answer], ["line 1", "content is 3"]),
-                            ([user, {**answer, "name": "x"}], ["line 2", "role and content"])):
+                            ([user, {**answer, "name": "x"}], ["line 2", "role and content"]),
+                            ([user, {**answer, "prefilled": True}], ["line 2", "prefilled"]),
+                            ([{**user, "prefilled": True}, answer], ["line 1", "prefilled"]),
+                            ([user, {**CHAT[4], "prefilled": True}],
+                             ["ends with assistant, prefilled"])):
             with self.subTest(turns):
                 chat = self.chat(turns)
                 self.refuses(("record", "--model", self.model, "--chat", chat, "--out",

@@ -91,6 +91,20 @@ class Conversation(ProgramTest):
         computes = {row["prefill_compute_ms"] for (_, number), row in turns.items() if number == 2}
         self.assertEqual(len(computes), 1, "the model's own work does not depend on the system")
 
+    def test_quality_is_of_the_turn(self):
+        folder, _ = self.run_on("two/small.kvtrace.h5", "quality", "--set", "warm_up_steps=0", "--set",
+                                "timed_steps=0")
+        with open(folder / "turns.csv", newline="", encoding="utf-8") as file:
+            turns = [row for row in csv.DictReader(file) if row["system"] == "quest"]
+        with open(folder / "results.csv", newline="", encoding="utf-8") as file:
+            whole = next(row for row in csv.DictReader(file) if row["system"] == "quest")
+        for name in ("output_error", "recall", "attention_mass", "attended_tokens"):
+            values = [float(row[name]) for row in turns]
+            self.assertNotEqual(*values, name)
+            # 8 steps of the first answer, 10 of the second.
+            mean = (8 * values[0] + 10 * values[1]) / 18
+            self.assertAlmostEqual(mean, float(whole[name]), places=5, msg=name)
+
     def test_what_idle_time_drops_comes_back(self):
         kept, cache, memory = (self.turns("--set", f"idle_drops={what}")
                                for what in ("nothing", "cache", "memory"))
@@ -136,6 +150,16 @@ class Conversation(ProgramTest):
                         float(alone["read_bytes_per_step"]) / 2)
         self.refuses(("run", "experiment.json", "--set", "trace=two/small.kvtrace.h5", "--set",
                       "shared_prefix=true", "--set", "batch=2"), ["shared_prefix", "several turns"])
+
+    def test_recommend_tells_of_the_next_question(self):
+        def answer(trace):
+            return self.succeed("recommend", "--experiment", "experiment.json", "--trace", trace,
+                                "--rounds", 0, "--no-cache", "--max-ttft", "600s")
+        said = answer("two/small.kvtrace.h5")
+        self.assertRegex(said, r"The next question, 6 tokens after 264: first token after [\d.]+ s, and "
+                         r"[\d.]+ s more if the conversation had to be computed anew "
+                         r"\(turn 2 of the recording\)\.")
+        self.assertIn("after about", answer("one/small.kvtrace.h5"))
 
     def test_restore(self):
         words = ("restore", "--model", "llama3.1-8b", "--platform", "orin_agx", "--device",

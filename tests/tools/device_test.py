@@ -98,6 +98,32 @@ class DeviceTest(ProgramTest):
             self.assertGreater(point["iops"], 0)
             self.assertLessEqual(point["p50_us"], point["p999_us"])
 
+    def test_an_edited_probe_is_not_drawn(self):
+        self.need_direct_io()
+        probe = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2")
+        self.succeed("plot", "device", "probe.json", "--out", "probe.png")
+        probe["points"][0]["iops"] = -3
+        (self.folder / "edited.json").write_text(json.dumps(probe))
+        self.refuses(("plot", "device", "edited.json", "--out", "edited.png"),
+                     ("edited.json", "/sha256: does not match the measurement"))
+        (self.folder / "none.json").write_text(json.dumps({**probe, "points": [], "sha256": None}))
+        self.refuses(("plot", "device", "none.json", "--out", "none.png"), ("none.json", "no random reads"))
+
+    def test_two_probes_do_not_write_one_file(self):
+        self.need_direct_io()
+        first = subprocess.Popen([PROGRAM, "device", "probe", self.target, "--size", "8K", "--depth", "1",
+                                  "--seconds", "60", "--out", "both.json"], cwd=self.folder,
+                                 stderr=subprocess.DEVNULL)
+        self.addCleanup(first.wait)
+        self.addCleanup(first.kill)
+        for _ in range(200):
+            if list(self.folder.glob("both.json.partial-*")):
+                break
+            time.sleep(0.05)
+        self.refuses(("device", "probe", self.target, "--size", "8K", "--depth", "1", "--out", "both.json"),
+                     ("both.json", "another kvreplay writes it"))
+        first.kill()
+
     def test_probe_goes_through_the_grid_in_rounds(self):
         self.need_direct_io()
         result = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2", "--rounds", "3")

@@ -1,5 +1,5 @@
 // A library to preload: lets the N-th call of one kind fail, as a disk or the system may.
-//   FAULT_KIND   read, write, open, rename, fsync, mmap or malloc
+//   FAULT_KIND   read, write, open, rename, fsync, mmap, malloc, or child_malloc: one of a forked child
 //   FAULT_NUMBER the call that fails, from 1; 0 = none
 //   FAULT_ROOT   only files below this folder count, and memory from the first such file on
 //   FAULT_COUNT  a file that receives how many calls there were (the last process to end wins)
@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,6 +26,12 @@ static size_t root_length;
 static long number;
 static atomic_long calls;
 static atomic_int started;
+static int is_child;
+
+static void begin_child(void) {
+  is_child = 1;
+  if (kind != NULL && strcmp(kind, "child_malloc") == 0) atomic_store(&calls, 0);
+}
 
 __attribute__((constructor)) static void begin(void) {
   const char* text = getenv("FAULT_NUMBER");
@@ -32,6 +39,7 @@ __attribute__((constructor)) static void begin(void) {
   count_file = getenv("FAULT_COUNT");
   number = text == NULL ? 0 : atol(text);
   root_length = root == NULL ? 0 : strlen(root);
+  pthread_atfork(NULL, NULL, begin_child);
   kind = getenv("FAULT_KIND");  // last: only now does anything count
 }
 
@@ -164,23 +172,18 @@ void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_
 extern void* __libc_malloc(size_t bytes);
 extern void* __libc_calloc(size_t count, size_t bytes);
 extern void* __libc_realloc(void* old, size_t bytes);
-// HDF5 does not check all of its own allocations: H5_init_library() uses what it was not given.
-static int is_from_hdf5(void* caller) {
-  Dl_info info;
-  return dladdr(caller, &info) != 0 && info.dli_fname != NULL && strstr(info.dli_fname, "libhdf5");
-}
-static int no_memory(void* caller) {
-  if (kind == NULL || !atomic_load(&started) || !is_kind("malloc")) return 0;
-  if (is_from_hdf5(caller) || !hits()) return 0;
+static int no_memory(void) {
+  if (kind == NULL || !atomic_load(&started)) return 0;
+  if (!is_kind(is_child ? "child_malloc" : "malloc") || !hits()) return 0;
   errno = ENOMEM;
   return 1;
 }
 void* malloc(size_t bytes) {
-  return no_memory(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
+  return no_memory() ? NULL : __libc_malloc(bytes);
 }
 void* calloc(size_t count, size_t bytes) {
-  return no_memory(__builtin_return_address(0)) ? NULL : __libc_calloc(count, bytes);
+  return no_memory() ? NULL : __libc_calloc(count, bytes);
 }
 void* realloc(void* old, size_t bytes) {
-  return no_memory(__builtin_return_address(0)) ? NULL : __libc_realloc(old, bytes);
+  return no_memory() ? NULL : __libc_realloc(old, bytes);
 }

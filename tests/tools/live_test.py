@@ -12,9 +12,12 @@ import time
 import unittest
 
 import numpy as np
+import pandas
 
 import tiny_model
-from program import PROGRAM, ProgramTest, tree
+from program import PROGRAM, SHIPPED_TRACE, ProgramTest, tree
+
+from kvreplay import compare
 
 PROMPT, STEPS = 120, 16
 WHOLE = ("--set", "warm_up_steps=0", "--set", "timed_steps=0")
@@ -50,6 +53,8 @@ class Live(ProgramTest):
         text = self.succeed(*self.quest, "--steps", STEPS, "--check", "--record", "own.kvtrace.h5",
                             "--out", "quest")
         self.assertIn("first token:", text)
+        self.assertRegex(text, r"checked: [1-9]\d* entries that were read are equal to what was stored, bit for "
+                               r"bit; [1-9]\d* extents are those of stage 2\n")
         self.assertFalse((self.folder / "target").exists())
         row, = read_csv(self.folder / "quest/results.csv")
         self.assertEqual(int(row["steps"]), STEPS)
@@ -74,6 +79,11 @@ class Live(ProgramTest):
 
         said = self.succeed("compare", "quest", "replayed", "--csv", "differences.csv")
         self.assertIn("hit_rate", said)
+        self.assertIn("they differ in model: A tiny; B smollm2-135m", said)
+        self.assertIn("they differ in trace: A ids.txt; B own", said)
+        self.assertNotIn("block of requests", said)
+        for line in said.splitlines():
+            self.assertLessEqual(len(line), 100)
         differences = {d["column"]: d for d in read_csv(self.folder / "differences.csv")}
         self.assertAlmostEqual(float(differences["hit_rate"]["difference"]), 0, places=9)
 
@@ -84,9 +94,31 @@ class Live(ProgramTest):
                          "--out", out)
         said = self.succeed("compare", "two", "one", "--columns", "latency_ms")
         self.assertIn("only in two: in_memory", said)
+        self.assertIn("joined by system\n", said)
         self.assertIn("+0.0 %", said)
         self.refuses(["compare", "two", "nowhere"], ["nowhere", "allowed"])
         self.refuses(["compare", "two", "one", "--columns", "latenzy_ms"], ["latenzy_ms", "latency_ms"])
+
+    def test_long_names_of_rows_have_a_line_of_their_own(self):
+        rows = pandas.DataFrame([{"key": "quest " + "x" * 90, "column": column, "a": 1.5, "b": 3, "difference": 1}
+                                 for column in ("latency_ms", "read_bytes_per_step")])
+        lines = compare.rows_table(rows).splitlines()
+        self.assertEqual([line.split()[0] for line in lines], ["column", "quest", "latency_ms",
+                                                               "read_bytes_per_step"])
+        self.assertLessEqual(max(map(len, compare.summary(rows, ["latency_ms"]).splitlines())), 100)
+
+    def test_compare_names_what_tells_rows_apart(self):
+        for out, devices in (("devices", "ufs40,nvme_jetson"), ("device", "ufs40,nvme_jetson")):
+            self.succeed("run", "first", "--set", f"trace={self.small_trace()}", "--set", "system=quest",
+                         "--set", f"device={devices}", "--set", "device.logical_block_bytes=4096"
+                         if out == "devices" else "device.logical_block_bytes=512", *WHOLE, "--format",
+                         "none", "--out", out)
+        said = self.succeed("compare", "devices", "device", "--columns", "latency_ms", "--csv", "rows.csv")
+        self.assertIn("joined by system, device\n", said)
+        self.assertIn("\nquest ufs40  ", said)
+        self.assertIn("they differ in the block of requests: A 4096 bytes; B 512 bytes", " ".join(said.split()))
+        self.assertEqual([row["key"] for row in read_csv(self.folder / "rows.csv")],
+                         ["quest ufs40", "quest nvme_jetson"])
 
     def small_trace(self):
         if not (self.folder / "small.kvtrace.h5").exists():
@@ -152,6 +184,46 @@ class Live(ProgramTest):
         self.refuses([*self.live, "--system", "kvswap", "--target", "t", "--create", "16MiB"],
                      ["--adapters", "joint_lowrank"])
         self.refuses([*self.live, "--system", "in_memory", "--steps", 5000], ["5000", "tokens"])
+        self.refuses([*quest, "--budget", 32, "--set", "selection.budget_tokens=16"],
+                     ["selection.budget_tokens=16", "--budget 32", "one of the two"])
+        new = (*quest, "--budget", 32, "--target", "t", "--create")
+        self.refuses([*new, "1MiB"], ["--create", "1.0 MiB", "at least 2M", "by estimate"])
+        self.refuses([*new, "16MiB", "--out", "/proc/none"], ["/proc/none", "cannot be made"])
+        self.refuses([*new, "16MiB", "--record", "/proc/none.kvtrace.h5"], ["/proc/none.kvtrace.h5"])
+        self.refuses([*new, "16MiB", "--model-config", "smollm2-135m"],
+                     ["--model-config", "smollm2-135m has layers 30 where tiny has 4", "hidden_size 576"])
+        self.refuses([*self.live, "--system", "dwb", "--steps", STEPS], ["dwb.json", "token statistics"])
+        self.refuses([*self.live, "--system", "kvswap", "--target", "t", "--create", "16MiB", "--adapters",
+                      SHIPPED_TRACE], ["--adapters", "SmolLM2-135M", "where tiny has 4 layers"])
+
+    def test_blocks_of_another_unit_are_refused_before_the_prefill(self):
+        said = self.kvreplay(*self.quest, "--steps", STEPS, "--block", 3000, "--out", "blocks")
+        self.assertEqual(said.returncode, 2)
+        self.assertIn("--block: found 3000; allowed: multiples of ", said.stderr)
+        self.assertFalse((self.folder / "blocks").exists())
+
+    def test_a_dry_run_checks_and_runs_nothing(self):
+        before = tree(self.folder)
+        said = self.succeed(*self.quest, "--steps", STEPS, "--dry-run")
+        self.assertRegex(said, r"\Aquest: can be run; --create \d+\w+ is enough, by estimate\n\Z")
+        self.assertEqual(self.succeed(*self.live, "--system", "in_memory", "--steps", 4, "--dry-run"),
+                         "in_memory: can be run\n")
+        self.assertEqual(tree(self.folder), before)
+        self.refuses([*self.quest, "--steps", 5000, "--dry-run"], ["5000"])
+
+    def test_two_writers_of_one_file(self):
+        process = self.start(*self.live, "--system", "in_memory", "--steps", 3000, "--record",
+                             "both.kvtrace.h5", "--out", "first")
+        for _ in range(600):
+            if list(self.folder.glob("both.kvtrace.h5.partial-*")):
+                break
+            time.sleep(0.05)
+        said = self.kvreplay("record", "--model", self.model, "--token-ids", "ids.txt", "--prompt", PROMPT,
+                             "--steps", 4, "--out", "both.kvtrace.h5")
+        self.assertEqual(said.returncode, 2, said.stderr)
+        self.assertIn("both.kvtrace.h5: another kvreplay writes it", said.stderr)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
 
     def test_adapters_of_another_model_are_refused(self):
         record = ("record", "--token-ids", "ids.txt", "--prompt", 200, "--steps", 2,
@@ -164,7 +236,7 @@ class Live(ProgramTest):
                                         **shape)
             self.succeed(*record, "--model", model, "--out", f"{name}.kvtrace.h5")
             self.refuses([*kvswap, "--adapters", f"{name}.kvtrace.h5"],
-                         [f"{name}.kvtrace.h5", "adapters of another model", f"other-{name}", "tiny"])
+                         ["--adapters", f"{name}.kvtrace.h5 is of other-{name}", "where tiny has"])
         self.succeed(*record, "--model", self.model, "--layers", "0,2", "--out", "some.kvtrace.h5")
         self.refuses([*kvswap, "--adapters", "some.kvtrace.h5"],
                      ["some.kvtrace.h5", "/adapter/01", "no such layer"])
@@ -187,7 +259,7 @@ class Live(ProgramTest):
         self.assertIn("score of other parts: estimate, by the roofline", said)
         for kind in ("fetch", "submit", "decode of fp8", "buffered of fp16", "append of adaptive"):
             self.assertIn(f"{kind}: measured at 2 points", said)
-        for kind in ("wake of transfer", "wake of command", "beside"):
+        for kind in ("wake of transfer", "wake of command", "wake of kib", "beside of kib"):
             self.assertIn(f"{kind}: measured at ", said)
         self.assertIn("estimates, by the roofline", said)
         self.assertIn("none is measured", self.succeed("explain", "orin_agx"))
@@ -208,6 +280,8 @@ class Live(ProgramTest):
                             "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
                             "--steps", 8, "--probe-seconds", 0.02, "--rounds", 2, "--out", "validation")
         self.assertIn("| quest | 48 |", said)
+        self.assertRegex(said, r"\| quest 48 \| \d+ \| \d+ \| [-+.\d]+ % \|")
+        self.assertRegex(said, r"- first token: median error [.\d]+ %")
         rows = read_csv(self.folder / "validation/errors.csv")
         self.assertEqual([(row["system"], row["budget"]) for row in rows],
                          [("in_memory", ""), ("quest", "32"), ("quest", "48")])
@@ -269,6 +343,32 @@ class Live(ProgramTest):
         for column in ("read_requests_per_step", "read_bytes_per_step"):
             self.assertGreater(float(both[0][column]), 0)
             self.assertEqual(both[0][column], both[1][column])
+
+    def test_validation_is_of_the_model_that_runs(self):
+        validate = ["validate", "--model", self.model, "--text", "ids.txt", "--token-ids", "--target", "target",
+                    "--prompt", PROMPT, "--steps", 8, "--systems", "quest", "--budgets", 32, "--out", "none"]
+        self.refuses([*validate, "--model-config", "smollm2-135m", "--create", "16MiB"],
+                     ["--model-config", "smollm2-135m has layers 30 where tiny has 4"])
+        tiny_config = self.folder / "alike.json"
+        tiny_config.write_text(json.dumps({"title": "tiny", "source": "test", "weight_bits": 16,
+                                           "tied_embeddings": True} | tiny_shape(self.model)))
+        alike = [*validate, "--model-config", "./alike.json"]
+        self.refuses([*alike, "--create", "1MiB"], ["--create", "at least 2M"])
+        self.refuses([*alike, "--create", "16MiB", "--steps", 5000], ["5000"])
+        self.refuses([*alike, "--create", "16MiB", "--device", "ufs99"], ["--device", "ufs99", "ufs40"])
+        self.refuses([*alike, "--create", "16MiB", "--platform", "oneplus21"],
+                     ["--platform", "oneplus21", "oneplus12"])
+        self.refuses([*alike, "--create", "16MiB", "--threads", 5000], ["--threads", "5000", "1024"])
+        (self.folder / "is-there").write_text("precious")
+        self.refuses([*alike, "--create", "16MiB", "--target", "is-there"], ["is-there", "--allow-destructive"])
+        said = self.kvreplay(*alike[:-3], "named", *alike[-2:], "--create", "16MiB", "--device", "ufs40",
+                             "--platform", "oneplus12")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertIn("oneplus12 is no measurement of `kvreplay platform probe`", said.stderr)
+        self.assertIn("device ufs40.json", said.stdout)
+        files = self.succeed("plot", "named", "--out", "again").splitlines()
+        self.assertEqual(files, ["again.pdf", "again.png"])
+        self.refuses(["report", "named"], ["named/report.md", "named/validation.png"])
 
     def test_validation_refuses_an_unknown_shape_before_it_measures(self):
         self.refuses(["validate", "--model", self.model, "--model-config", "tinny", "--text", "ids.txt",

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from program import PROGRAM, SOURCE, ProgramTest
 
 MUTATIONS = int(os.environ.get("MUTATIONS", "3"))
 SEED = int(os.environ.get("SEED", "1"))
-PATIENCE = 10  # seconds
+PATIENCE = 10  # seconds of processor time: others may use the machine
+STUCK = 120  # seconds; only what waits for ever takes as long
 EXPERIMENT = {
     "title": "test", "trace": "tiny.kvtrace.h5", "system": ["quest"], "model": "smollm2-135m",
     "platform": "orin_agx", "device": "ufs40", "batch": 1, "seed": 1, "timed_steps": 4,
@@ -28,6 +30,12 @@ EXPERIMENT = {
 FIO = ["fio version 3 iolog", "0 /d add", "0 /d open", "10 /d read 0 4096", "20 /d read 8192 8192",
        "30 /d write 16384 4096", "40 /d close"]
 BLKPARSE = [f"  8,0    0 {i:8} {i / 1000:13.9f}  1234  Q   R {8 * i} + 8 [x]" for i in range(1, 9)]
+
+
+def processor_seconds():
+    """Of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def mutated_bytes(data, chance):
@@ -85,10 +93,12 @@ class MutatedFiles(ProgramTest):
 
     def told(self, command):
         """Exit code and what was said."""
+        before = processor_seconds()
         result = subprocess.run([PROGRAM, *map(str, command)], cwd=self.folder,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                errors="replace", check=False,
-                                timeout=PATIENCE * (10 if "calibrate" in command else 1))
+                                errors="replace", check=False, timeout=STUCK)
+        self.assertLess(processor_seconds() - before,
+                        PATIENCE * (10 if "calibrate" in command else 1), "hangs")
         return result.returncode, result.stdout, result.stderr
 
     def mutate(self, name, command, out=None, *, ours=False, text=False, mutation=None,
@@ -118,7 +128,7 @@ class MutatedFiles(ProgramTest):
                 try:
                     code, printed, said = run()
                 except subprocess.TimeoutExpired:
-                    self.fail(f"more than {PATIENCE} s")
+                    self.fail(f"more than {STUCK} s")
                 if code == 0:
                     if ours:
                         self.assertEqual(printed, expected, "exit code 0, other numbers")

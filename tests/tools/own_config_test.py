@@ -54,6 +54,14 @@ class OwnConfig(ProgramTest):
                       "no.json"), ("--base", "ufs41"))
         self.refuses(("device", "new", "--from-spec", "speed=1GB/s", "--out", "no.json"),
                      ("--from-spec", "speed"))
+        self.refuses(("device", "new", "--from-spec", "latency=1us,random_read=1IOPS", "--out", "no.json"),
+                     ("--from-spec", "is the nearest that the other numbers", "ufs40's"))
+
+    def test_describe_reaches_the_depth_of_the_sheet(self):
+        said = self.kvreplay("device", "new", *SHEETS["ufs41"], "--out", "deep.json")
+        self.assertIn("`kvreplay device describe deep.json --range 256M --depth 1,32,64`", said.stderr)
+        self.assertIn("depth 64", self.succeed("device", "describe", "./deep.json", "--size", "4K"))
+        self.assertNotIn("depth 64", self.succeed("device", "describe", "ufs40", "--size", "4K"))
 
     def test_a_device_on_the_base_of_a_file(self):
         self.write("first.json", {"base": "emmc51", "title": "Mine", "read_us": 80})

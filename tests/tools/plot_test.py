@@ -175,6 +175,8 @@ class Plot(ProgramTest):
                             (("swept", "--size", "3x"), "--size"),
                             (("swept", "--font", "No Such Font"), "--font"),
                             (("swept", "--label", "kvswap"), "NAME=TEXT"),
+                            (("swept", "--label", "kvswapp=Ours"), "--label: no name kvswapp; allowed: kvswap"),
+                            (("swept", "--out", "a.jpg"), "ends in .pdf or .png"),
                             (("swept", "--where", "device=nvme"), "ufs40"),
                             (("swept", "--log", "z"), "--log"),
                             (("swept", "--dpi", "0"), "--dpi"),

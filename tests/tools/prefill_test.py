@@ -81,6 +81,34 @@ class Prefill(ProgramTest):
         text = self.succeed("device", "time", "prompt.schedule", "--model-device", "sd_a2")
         self.assertIn("prompt of quest", text)
 
+    def test_minutes_of_decoding(self):
+        limits = ["--set", "platform.throttled_rate_percent=50", "--set",
+                  "platform.sustained_power_w=3", "--set", "platform.power_time_constant_s=20"]
+        self.succeed("run", "experiment.json", "--set", "sustained_s=60", *limits, "--format", "none",
+                     "--out", "minutes")
+        with open(self.folder / "minutes/minutes.csv", newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["system"] == "in_memory"]
+        self.assertEqual([float(row["from_s"]) for row in rows], [float(second) for second in range(60)])
+        # From rest at 7 W, 3 W are reached after 20 ln(7 / 4) = 11.2 s; then half the rate.
+        self.assertEqual(float(rows[10]["throttled_share"]), 0)
+        self.assertAlmostEqual(float(rows[-1]["throttled_share"]), 1, delta=0.01)
+        self.assertAlmostEqual(
+            float(rows[-1]["tokens_per_s"]), float(rows[9]["tokens_per_s"]) / 2, delta=0.5)
+        self.assertAlmostEqual(float(rows[-1]["mean_power_w"]), 3, delta=0.1)
+        self.assertEqual(rows[-1]["device_c"], "")
+        self.succeed("plot", "minutes")
+        self.assertTrue((self.folder / "minutes/minutes.png").exists())
+        self.refuses(["run", "experiment.json", "--set", "sustained_s=60", "--set",
+                      "prefill_chunk_tokens=0"], ["sustained_s", "prefill_chunk_tokens"])
+        self.refuses(["run", "experiment.json", "--set", "platform.throttled_rate_percent=50"],
+                     ["sustained_power_w", "waiting_power_w"])
+
+    def test_ratings_of_the_devices(self):
+        said = self.succeed("list", "devices", "--endurance")
+        self.assertRegex(said, r"sd_a2 +128 +58\.5 +- +7 +estimate: half of the 117 TB")
+        self.assertRegex(said, r"ufs40 +512 +1024\.0 +2000 +7 +estimate")
+        self.refuses(["list", "models", "--endurance"], ["--endurance after devices"])
+
     def recommend(self, *options):
         return self.succeed("recommend", "--experiment", "experiment.json", "--set", "steps=16",
                             "--cache", "kept", *options)
@@ -88,6 +116,8 @@ class Prefill(ProgramTest):
     def test_recommends_what_keeps_to_the_limits(self):
         answer = self.recommend("--max-ttft", "600s", "--out", "answer")
         self.assertIn("Use in_memory", answer)
+        self.assertRegex(answer, r"The next question, 256 tokens after 272: first token after about "
+                         r"[\d.]+ s, and [\d.]+ s more if")
         self.assertEqual((self.folder / "answer/answer.txt").read_text(), answer)
         with open(self.folder / "answer/ranked.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -101,6 +131,15 @@ class Prefill(ProgramTest):
         self.assertRegex(answer, r"times the limit|% above the limit")
         self.assertIn("The cheapest change that would help: more memory", answer)
         self.assertEqual(answer, self.recommend("--max-dram", "300kB", "--threads", 1))
+
+    def test_says_how_long_it_takes_and_is_drawn(self):
+        said = self.kvreplay("recommend", "--experiment", "experiment.json", "--set", "steps=16", "--cache",
+                             "kept", "--max-ttft", "600s", "--out", "drawn")
+        self.assertRegex(said.stderr, r"kvreplay: up to \d+ replays of 4 systems and their budgets: about .* s ")
+        self.assertEqual(said.stderr.count("100 %"), 0)
+        files = self.succeed("plot", "drawn").splitlines()
+        self.assertEqual(files, ["drawn/figure.pdf", "drawn/figure.png"])
+        self.refuses(["report", "drawn"], ["drawn/answer.txt", "kvreplay plot drawn"])
 
     def test_refuses(self):
         self.refuses(["recommend", "--max-ttft", "soon"], ["--max-ttft", "30s"])

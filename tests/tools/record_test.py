@@ -260,7 +260,7 @@ class Record(ProgramTest):
         few = self.folder / "few.txt"
         arguments = ["record", "--model", self.models["plain"], "--token-ids", self.ids, "--prompt",
                      PROMPT, "--steps", STEPS, "--query-window", WINDOW, "--adapt-token-ids", few]
-        for tokens, said in ((2, "adapters of 2 tokens have 48 columns, of which at least 46"),
+        for tokens, said in ((2, "made of 2 tokens, fewer than the 48 elements"),
                              (48, None)):
             few.write_text(" ".join(map(str, range(tokens))))
             result = self.kvreplay(*arguments, "--out", f"few-{tokens}.kvtrace.h5")
@@ -278,7 +278,7 @@ class Record(ProgramTest):
         plain = ["record", "--model", self.models["plain"], "--token-ids", self.ids, "--prompt",
                  PROMPT, "--steps", STEPS, "--out", "bad.kvtrace.h5"]
         for options in (["--adapt-spread"], ["--adapt-tokens", 50]):
-            self.refuses([*plain, *options], [options[0], "--adapt-text FILE"])
+            self.refuses([*plain, *options], [options[0], "without another text", "--adapt-text"])
 
     def test_files_that_are_something_else(self):
         trace, _ = self.record("plain", "trace.kvtrace.h5")

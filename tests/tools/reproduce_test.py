@@ -210,6 +210,19 @@ class Reproduce(ProgramTest):
         self.succeed("reproduce", self.paper(), "--out", self.folder / "one", "--steps", 20,
                      "--trace", "dialogue=none", "--figure", "speed")
         self.assertEqual(self.traces_of(self.folder / "one"), {SHIPPED_TRACE.name})
+        page = (self.folder / "one/claims.md").read_text()
+        self.assertTrue(page.startswith(f"# Claims of {PAPER['title']}, as produced\n"), page[:80])
+        self.assertIn(f"Traces: {SHIPPED_TRACE.name}. Only the figure speed", page)
+        self.assertNotIn("](", page)
+
+    def test_numbers_of_the_shipped_recordings_stay_with_them(self):
+        claim = {"run": "r", "reason": {"": "256 of 3.3K tokens", "quest": "pages hold both"},
+                 "check": "`kvreplay run a`, `kvreplay statistics b`: recall 0.50, below 0.51"}
+        shipped = {"r": [{"trace": SHIPPED_TRACE.name.removesuffix(".kvtrace.h5")}]}
+        self.assertEqual(reproduce_verdicts.of_own_recordings(claim, shipped), claim)
+        others = reproduce_verdicts.of_own_recordings(claim, {"r": [{"trace": "longer"}]})
+        self.assertEqual(others["reason"], {"": "", "quest": "pages hold both"})
+        self.assertEqual(others["check"], "`kvreplay run a`, `kvreplay statistics b`")
 
     def test_one_figure_needs_its_runs_alone(self):
         paper = copy.deepcopy(PAPER)

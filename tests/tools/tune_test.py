@@ -162,6 +162,9 @@ class Tune(ProgramTest):
         self.assertEqual([(one["context_tokens"], one["batch"]) for one in found],
                          [(context, batch) for context in (1024, 2048) for batch in (1, 2, 3)])
         self.assertEqual(len(table.splitlines()), 1 + len(found))
+        self.assertNotIn("nan", table)
+        for one in found:
+            self.assertGreater(one["attention_mass"], 0)
         for one in found:
             # 30 layers, 192 elements of keys, entries of 768 bytes, 48 selected tokens.
             memory = 30 * (one["context_tokens"] * (192 // one["sigma"]) * 2 +
@@ -222,6 +225,18 @@ class Tune(ProgramTest):
                 self.assertLessEqual(memory[key], bounds[key], key)
             self.assertGreaterEqual(memory["index"], bounds["index"] - 30 * 8 * 48 * 2)
 
+    def test_a_longer_context_has_the_recordings_quality(self):
+        said = self.kvreplay("tune", "experiment.json", "--system", "quest", "--cache", "kept",
+                             "--evaluations", 2, "--no-validation", "--set", "model.context_tokens=2048",
+                             "--out", "longer")
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertNotIn("no figure", said.stderr)
+        self.assertIn("quality is that of the recording's 272 tokens", said.stdout)
+        self.assertNotIn("nan", said.stdout)
+        for row in self.rows("longer", "evaluated.csv"):
+            self.assertGreaterEqual(float(row["output_error"]), 0)
+            self.assertGreater(float(row["attention_mass"]), 0)
+
     def test_no_solution_fits_a_far_longer_context(self):
         self.succeed("tune", "experiment.json", "--system", "kvswap", "--cache", "kept",
                      "--budget-mib", 8, "--max-context", "1K", "--max-group-tokens", 1,
@@ -235,6 +250,7 @@ class Tune(ProgramTest):
         self.refuses([*tune, "--system", "kvswp"], ["kvswp", "kvswap"])
         self.refuses([*tune, "--system", "any", "--max-dram", "much"], ["--max-dram", "much"])
         self.refuses([*tune, "--system", "any", "--max-latency-ms", "0"], ["--max-latency-ms"])
+        self.refuses([*tune, "--system", "any", "--max-dram", "0"], ["--max-dram", "at least 1"])
         self.refuses([*tune, "--system", "any", "--quality", "beauty"], ["--quality", "beauty"])
         self.refuses([*tune, "--system", "any", "--hold", "precisoin"], ["precisoin", "precision"])
         self.refuses([*tune, "--system", "any", "--exclude", "grouping/globl"],

@@ -41,8 +41,7 @@ void add_adapt(CLI::App& program) {
     if (options->spread) options->adapt.positions = to.info().tokens;
     const TraceReader from(options->from);
     const TraceInfo& source = from.info();
-    std::cerr << few_tokens_warning(
-        source.tokens, options->adapt.rank.value_or(usual_rank(source.kv_heads * source.head_dim)));
+    std::cerr << few_tokens_warning(source.tokens, source.kv_heads * source.head_dim);
     adapt_trace(from, to, options->adapt, options->out);
     if (!adapters_of_own_text(TraceReader(options->out)).empty()) {
       std::cerr << "kvreplay: warning: both traces are of the same text; what the matrices predict "

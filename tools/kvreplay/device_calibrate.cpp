@@ -115,7 +115,7 @@ void add_device_calibrate(CLI::App& device) {
   command
       ->add_option("--part", options->part,
                    "Which model: flash; waves, for virtual and cached disks; best, whichever is "
-                   "nearer to the points that were held out")
+                   "nearer to the points that were not fitted, reads counted twice")
       ->type_name("flash|waves|best")
       ->check(one_of(kParts))
       ->capture_default_str();

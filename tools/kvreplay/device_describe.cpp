@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <iostream>
 #include <memory>
 
@@ -13,26 +14,44 @@ namespace {
 struct DescribeOptions {
   std::string device;
   Grid grid;
+  std::vector<std::uint32_t> depths;  ///< empty: those of the grid, and the device's queue
   std::vector<std::string> sets;
   bool csv = false;
   std::string plot;
   ConfigFolder configs = ConfigFolder::standard();
 };
 
+/// What a deep queue reaches is part of what a device does.
+void add_queue_depth(const DeviceSpec& spec, std::vector<std::uint32_t>& depths) {
+  const std::vector<Parameter>& all = spec.device.part().parameters;
+  const bool has = std::any_of(all.begin(), all.end(), [](const Parameter& parameter) {
+    return parameter.name == "queue_depth";
+  });
+  if (!has) return;
+  const auto depth = static_cast<std::uint32_t>(spec.device.arguments().integer("queue_depth"));
+  if (depth > depths.back() && depth <= 4096) depths.push_back(depth);
+}
+
 void describe(const DescribeOptions& options) {
-  const DeviceSpec spec = DeviceSpec::parse(with_sets(
-      options.configs.find("devices", options.device, {}), options.sets));
-  const std::vector<Measurement> cells = measure_grid(spec, options.grid, processor_count());
+  const DeviceSpec spec = DeviceSpec::parse(
+      with_sets(options.configs.find("devices", options.device, {}), options.sets));
+  Grid grid = options.grid;
+  if (options.depths.empty()) {
+    add_queue_depth(spec, grid.depths);
+  } else {
+    grid.depths = options.depths;
+  }
+  const std::vector<Measurement> cells = measure_grid(spec, grid, processor_count());
   if (options.csv) {
-    std::cout << grid_csv(spec.name, options.grid, cells);
+    std::cout << grid_csv(spec.name, grid, cells);
   } else {
     std::cout << spec.name << ": " << spec.title << '\n';
     if (!spec.notes.empty()) std::cout << spec.notes << '\n';
-    std::cout << grid_text(options.grid, cells);
+    std::cout << grid_text(grid, cells);
   }
   if (!options.plot.empty()) {
-    plot_csv("plot_device", grid_csv(spec.name, options.grid, cells),
-             spec.name + " (" + spec.title + "): " + options.grid.text(), options.plot);
+    plot_csv("plot_device", grid_csv(spec.name, grid, cells),
+             spec.name + " (" + spec.title + "): " + grid.text(), options.plot);
   }
 }
 
@@ -51,7 +70,9 @@ void add_device_describe(CLI::App& device) {
   as_list(add_size_option(*command, "--size", grid.sizes, "Request sizes",
                           {.min = 1, .max = 1'000'000'000}))
       ->type_name("SIZE,...");
-  as_list(command->add_option("--depth", grid.depths, "Outstanding requests"))
+  as_list(command->add_option("--depth", options->depths,
+                              "Outstanding requests (default: 1 to 32, and the device's queue "
+                              "where it is deeper)"))
       ->type_name("N,...")
       ->check(in_range(1, 4096));
   command->add_option("--mix", grid.write_percent, "Percent of requests that are writes")

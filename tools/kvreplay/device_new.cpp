@@ -3,10 +3,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "base/files.hpp"
 #include "base/number_text.hpp"
 #include "base/output_file.hpp"
+#include "base/size.hpp"
 #include "devices/calibration/sheet.hpp"
 #include "devices/device_config.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -34,12 +36,42 @@ std::string base_text(const NewCommand& options, const std::string& base_file) {
   return "./" + fs::absolute(base_file).lexically_normal().lexically_relative(folder).string();
 }
 
+/// A number that is missed by more than a factor of two is none of such a device.
+void check_possible(const SheetDevice& device, const std::string& base) {
+  for (const SheetPoint& point : device.points) {
+    if (point.model > 0 && point.model <= 2 * point.sheet && point.model >= point.sheet / 2) {
+      continue;
+    }
+    const auto text = [&](double value) { return shortest_text(value) + " " + point.unit; };
+    throw UserError({"--from-spec", ""},
+                    point.key + " is " + text(point.sheet) + ", but " +
+                        text(std::stod(format_text("%.3g", point.model))) +
+                        " is the nearest that the other numbers, with what is " + base +
+                        "'s, allow",
+                    "numbers of one device, or another --base or --set");
+  }
+}
+
+/// Random requests, at the depths of the sheet and where its requests lie.
+std::string describe_words(const SheetDevice& device) {
+  std::set<std::uint32_t> depths{1};
+  std::uint64_t range = 0;
+  for (const SheetPoint& point : device.points) {
+    depths.insert(point.workload.depth);
+    range = std::max(range, point.workload.range_bytes);
+  }
+  std::vector<std::string> texts;
+  for (const std::uint32_t depth : depths) texts.push_back(std::to_string(depth));
+  return " --range " + short_size_text(range) + " --depth " + join(texts, ",");
+}
+
 void make_device(const NewCommand& options) {
   check_is_new(options.out);
   const std::string base_file = options.configs.file("devices", options.base, {"--base", ""});
   const DataSheet sheet = DataSheet::parse(options.spec, {"--from-spec", ""});
   const ConfigNode base = with_sets(options.configs.load("devices", base_file), options.sets);
   SheetDevice device = solve_sheet(base, sheet);
+  check_possible(device, options.base);
   device.given = options.sets;
   const std::string title =
       options.title.empty() ? "device of a data sheet: " + options.spec : options.title;
@@ -57,7 +89,7 @@ void make_device(const NewCommand& options) {
               << "'s, do not go together; another --base or --set may\n";
   }
   std::cerr << "kvreplay: wrote " << options.out << "; `kvreplay device describe " << options.out
-            << "` shows what it reaches\n";
+            << describe_words(device) << "` shows what it reaches\n";
 }
 
 }  // namespace

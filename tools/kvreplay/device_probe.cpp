@@ -88,6 +88,7 @@ void probe(ProbeOptions options) {
   check_not_input(options.out, options.target);
   check_is_new(options.out);       // a measurement takes long, and cannot be repeated
   OutputFile output(options.out);  // first, so that no result is lost for lack of a place
+  output.claim();
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
   const auto [setting, points, end] = measure(options);

@@ -3,14 +3,18 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/number_text.hpp"
 #include "base/printable.hpp"
 #include "base/registry.hpp"
 #include "base/table.hpp"
+#include "devices/device_config.hpp"
+#include "devices/endurance.hpp"
 #include "sim/replay/experiment.hpp"
 #include "sim/replay/results.hpp"
 #include "sim/replay/system_page.hpp"
@@ -37,6 +41,32 @@ void list_configs(const ConfigFolder& configs, const std::string& kind) {
     rows.emplace_back(name, node.has("title") ? node.at("title").text() : "");
   }
   print_rows(rows);
+}
+
+/// What each device holds and is rated for, and where its file has that from.
+void list_endurance(const ConfigFolder& configs) {
+  constexpr auto kRight = Table::Align::kRight;
+  Table table({{"device", Table::Align::kLeft},
+               {"capacity GB", kRight},
+               {"rated TB written", kRight},
+               {"cycles", kRight},
+               {"spare %", kRight},
+               {"source of the rating", Table::Align::kLeft}});
+  for (const std::string& name : configs.names("devices")) {
+    const ConfigNode node = configs.find("devices", name, {});
+    const DeviceSpec device = DeviceSpec::load(configs.file("devices", name, {}), configs);
+    const Endurance endurance = endurance_of(device);
+    if (endurance.capacity_bytes == 0 && endurance.rated_bytes == 0) continue;
+    const Arguments& given = device.device.arguments();
+    const bool has_rating = given.integer("rated_write_bytes") > 0;
+    const nlohmann::json& rating = node.at(has_rating ? "rated_write_bytes" : "rated_cycles").raw();
+    table.add_row({name, fixed_text(static_cast<double>(endurance.capacity_bytes) / 1e9, 0),
+                   fixed_text(endurance.rated_bytes / 1e12, 1),
+                   has_rating ? "-" : std::to_string(given.integer("rated_cycles")),
+                   shortest_text(given.real("gc_spare_percent")),
+                   rating.is_object() ? rating.value("source", "") : ""});
+  }
+  std::cout << table.text();
 }
 
 void list_traces() {
@@ -86,6 +116,7 @@ struct ListOptions {
   std::string kind;
   std::string role;
   bool markdown = false;
+  bool endurance = false;
   ConfigFolder configs = ConfigFolder::standard();
 };
 
@@ -102,7 +133,11 @@ void add_list(CLI::App& program) {
   add_configs_option(*command, options->configs);
   command->add_flag("--markdown", options->markdown,
                     "For systems: print the index of docs/systems");
-  command->footer("Examples:\n  kvreplay list systems\n  kvreplay list parts cache");
+  command->add_flag("--endurance", options->endurance,
+                    "For devices: capacity, rating and over-provisioning, each with its source");
+  command->footer(
+      "Examples:\n  kvreplay list systems\n  kvreplay list parts cache\n"
+      "  kvreplay list devices --endurance");
   command->callback([options, kinds] {
     if (std::find(kinds.begin(), kinds.end(), options->kind) == kinds.end()) {
       throw unknown_name({}, "kind", options->kind, kinds);
@@ -111,7 +146,13 @@ void add_list(CLI::App& program) {
       throw UserError({}, "unexpected --markdown after " + options->kind,
                       "--markdown after systems");
     }
-    if (options->kind == "parts") {
+    if (options->endurance && options->kind != "devices") {
+      throw UserError({}, "unexpected --endurance after " + options->kind,
+                      "--endurance after devices");
+    }
+    if (options->endurance) {
+      list_endurance(options->configs);
+    } else if (options->kind == "parts") {
       list_parts(options->role);
     } else if (!options->role.empty()) {
       throw UserError({}, "unexpected '" + options->role + "' after " + options->kind,

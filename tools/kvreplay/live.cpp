@@ -12,6 +12,7 @@
 #include "base/config_folder.hpp"
 #include "base/files.hpp"
 #include "base/key_value.hpp"
+#include "base/output_file.hpp"
 #include "base/parallel.hpp"
 #include "base/result_folder.hpp"
 #include "base/size.hpp"
@@ -49,6 +50,8 @@ struct LiveCommand {
   bool generate = false;
   SamplingOptions sampling{.temperature = 0};
   std::string adapters;
+  std::string model_config;
+  bool dry_run = false;
   bool huge_pages = false;
   bool quiet = false;
   LiveRequest request;
@@ -69,6 +72,11 @@ SystemSpec load_system(const LiveCommand& command) {
   for (const std::string& set : command.sets) {
     const std::optional<KeyValue> given = split_key_value(set);
     if (!given) throw UserError({"--set", ""}, "found '" + set + "'", "PART.PARAMETER=VALUE");
+    if (command.budget && given->key == "selection.budget_tokens") {
+      throw UserError({"--set", ""},
+                      "found '" + set + "' beside --budget " + std::to_string(*command.budget),
+                      "one of the two");
+    }
     node = node.with(given->key, given->value);
   }
   return SystemSpec::parse(node, name);
@@ -87,7 +95,7 @@ std::string folder_of(const std::string& file) {
 
 class OwnedAdapters final : public AdapterSource {
  public:
-  OwnedAdapters(const std::string& trace, const std::string& system, const Model& model)
+  OwnedAdapters(const std::string& trace, const Model& model, const std::string& system)
       : trace_(trace), adapters_(trace_, system) {
     check_adapters_fit(trace_, trace_info(model, {}));
   }
@@ -195,6 +203,8 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
                       {"direct_io_proof", target->direct_io_proof()}};
     json["engine"] = run.engine.name;
     json["depth"] = command.request.limits.queue_depth;
+    json["block_bytes"] =
+        std::max(command.request.limits.logical_block_bytes, target->alignment().offset_bytes);
   }
   json["first_token_s"] = result.first_token_s;
   json["prompt_s"] = result.prompt_s;
@@ -204,7 +214,10 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
                     {"in_memory_layers_bytes", result.memory.in_memory_layers_bytes},
                     {"decoded_bytes", result.memory.decoded_bytes},
                     {"io_buffer_bytes", result.memory.io_bytes}};
-  if (options.check) json["checked_entries"] = result.checked_entries;
+  if (options.check) {
+    json["checked_entries"] = result.checked_entries;
+    json["checked_extents"] = result.checked_extents;
+  }
   json["interrupted"] = result.interrupted;
   json["kvreplay_version"] = version();
   json["host"] = to_json(host_facts());
@@ -212,7 +225,7 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
   return json.dump(2) + '\n';
 }
 
-void print_summary(const CellResult& cell, const LiveResult& result) {
+void print_summary(const CellResult& cell, const LiveResult& result, bool checked) {
   std::vector<double> latencies;
   for (const StepTiming& step : result.steps) {
     latencies.push_back(static_cast<double>(step.latency_ns) / 1e6);
@@ -227,13 +240,66 @@ void print_summary(const CellResult& cell, const LiveResult& result) {
       size_text(result.memory.entries_bytes).c_str(),
       size_text(result.memory.in_memory_layers_bytes).c_str(),
       size_text(result.memory.decoded_bytes).c_str(), size_text(result.memory.io_bytes).c_str());
+  if (checked) {
+    std::printf("checked: %lld entries that were read are equal to what was stored, bit for bit; ",
+                static_cast<long long>(result.checked_entries));
+    if (result.interrupted) {
+      std::printf("extents are compared only at the end of a run\n");
+    } else {
+      std::printf("%lld extents are those of stage 2\n",
+                  static_cast<long long>(result.checked_extents));
+    }
+  }
   std::fflush(stdout);
 }
 
+/// Throws UserError where the target is sure to be too small, or its blocks do not suit.
+void check_target(const LiveCommand& command, std::uint64_t bytes, std::uint64_t least,
+                  std::uint64_t needed) {
+  if (bytes >= least) return;
+  throw UserError({command.create_bytes > 0 ? "--create" : command.target, ""},
+                  size_text(static_cast<std::int64_t>(bytes)) + " are too small",
+                  "at least " + short_size_text(least) + "; " + short_size_text(needed) +
+                      " are enough, by estimate");
+}
+
+void tell_dry_run(const SystemSpec& system, std::uint64_t needed) {
+  std::cout << system.name << ": can be run";
+  if (needed > 0)
+    std::cout << "; --create " << short_size_text(needed) << " is enough, by estimate";
+  std::cout << '\n';
+}
+
+void check_block(const LiveCommand& command, const BlockTarget& target) {
+  const std::uint64_t block = command.request.limits.logical_block_bytes;
+  const std::uint64_t unit = target.alignment().offset_bytes;
+  if (block < unit || block % unit == 0) return;
+  throw UserError({"--block", ""}, "found " + std::to_string(block),
+                  "multiples of " + std::to_string(unit) + " bytes on " + target.path() + " (" +
+                      target.alignment().source + ")");
+}
+
 void live(const LiveCommand& command) {
+  constexpr std::uint64_t kSector = 512;
+  if (command.request.limits.logical_block_bytes % kSector != 0) {
+    throw UserError({"--block", ""},
+                    "found " + std::to_string(command.request.limits.logical_block_bytes),
+                    "multiples of " + std::to_string(kSector) + " bytes");
+  }
   const std::string out = command.out;
-  if (!out.empty()) ResultFolder::check_free(out);
+  if (out.empty() && command.dry_run) {
+    // Nothing is written.
+  } else if (out.empty()) {
+    static_cast<void>(ResultFolder::numbered("results/live"));  // before the run, whether it can be
+  } else {
+    ResultFolder::check_free(out);
+  }
   const auto model = std::make_shared<const Model>(find_model(command.model));
+  if (!command.model_config.empty()) {
+    const std::string file =
+        command.configs.file("models", command.model_config, {"--model-config", ""});
+    check_shape(*model, ModelSpec::load(file, command.configs), {"--model-config", ""});
+  }
   const SystemSpec system = as_live_runs_it(load_system(command));
   LiveOptions options = command.options;
   options.text = load_text(command.text, *model);
@@ -243,18 +309,27 @@ void live(const LiveCommand& command) {
   if (command.generate) options.sampling = command.sampling;
   if (options.threads == 0) options.threads = processor_count();
   options.created_utc = utc_now();
-  if (!options.record.empty()) check_is_new(options.record);
+  check_text(*model, options.text.ids, options.prompt_tokens, options.steps,
+             options.prompt_tokens + (options.sampling ? 0 : options.steps));
+  check_live_system(*model, system, options.prompt_tokens, options.prompt_tokens + options.steps);
+  std::optional<OutputFile> record;
+  if (!options.record.empty()) {
+    check_is_new(options.record);
+    record.emplace(options.record).claim();
+  }
   std::shared_ptr<const AdapterSource> adapters;
   if (command.adapters.empty()) {
     adapters = std::make_shared<NoAdapters>();
   } else {
-    adapters = std::make_shared<OwnedAdapters>(command.adapters, system.name, *model);
+    adapters = std::make_shared<OwnedAdapters>(command.adapters, *model, system.name);
   }
   LiveRequest request = command.request;
   request.pages = command.huge_pages ? Pages::kHuge : Pages::kOrdinary;
 
   const std::uint64_t needed =
       live_target_bytes(*model, system, options.prompt_tokens + options.steps, request.limits);
+  const std::uint64_t least = least_live_target_bytes(*model, system, options.prompt_tokens,
+                                                      options.prompt_tokens + options.steps);
   std::shared_ptr<const BlockTarget> target;
   if (needed > 0) {
     if (command.target.empty()) {
@@ -271,10 +346,15 @@ void live(const LiveCommand& command) {
       throw UserError({command.target, ""}, "the run writes, and would destroy what it holds",
                       "--create SIZE for a new file, or --allow-destructive");
     }
+    if (command.create_bytes > 0) check_target(command, command.create_bytes, least, needed);
+    if (command.dry_run) return tell_dry_run(system, needed);
     OpenTarget opened =
         open_target(command.target, command.create_bytes, true, command.allow_destructive, {});
     target = std::make_shared<const BlockTarget>(std::move(*opened.target));
+    check_target(command, target->size_bytes(), least, needed);
+    check_block(command, *target);
   } else {
+    if (command.dry_run) return tell_dry_run(system, needed);
     stop_at_signals();
   }
   Printer printer(*model, command.quiet);
@@ -285,7 +365,7 @@ void live(const LiveCommand& command) {
   const std::string device = target ? "live: " + file_system_of(folder_of(command.target)) : "none";
   CellResult cell = live_cell(*model, system, device, options, run.result);
   cell.trace = text_name(command.text);
-  print_summary(cell, run.result);
+  print_summary(cell, run.result, options.check);
   if (!options.record.empty()) {
     std::cerr << "kvreplay: " << (run.result.interrupted ? "interrupted: did not write " : "wrote ")
               << options.record << '\n';
@@ -344,6 +424,13 @@ void add_live(CLI::App& program) {
                                    "matrices that the system needs"))
       ->type_name("TRACE");
   command
+      ->add_option("--model-config", options->model_config,
+                   "A model of `list models`, or a file of that kind, whose shape the model file "
+                   "must have")
+      ->type_name("NAME|FILE");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Check all that is given and say what TARGET must hold, and run nothing");
+  command
       ->add_option("--engine", options->request.engine,
                    "How requests are made (default: the first that the system permits)")
       ->type_name(join(engine_preference(), "|"));
@@ -368,7 +455,8 @@ void add_live(CLI::App& program) {
                     "bit; compare all extents with what stage 2 plans");
   command
       ->add_option("--record", options->options.record,
-                   "Write what the run computed as a trace, so that a replay can be set beside it")
+                   "Write what the run computed as a trace, so that a replay can be set beside "
+                   "it; missing folders are made")
       ->type_name("FILE");
   command->add_option("--seed", options->options.seed, "Of the system's own, and of the draws")
       ->check(seed_range())

@@ -11,6 +11,7 @@
 
 #include "base/build_info.hpp"
 #include "base/error.hpp"
+#include "base/hdf5/hdf5_file.hpp"
 #include "base/interrupt_cleanup.hpp"
 #include "base/mapped_file.hpp"
 #include "base/registry.hpp"
@@ -189,6 +190,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   for (const int signal : kvreplay::kEndingSignals) kvreplay::clean_up_at(signal);
   kvreplay::end_at_failed_mapping(kvreplay::kUserMistake);
+  kvreplay::end_at_crash_in_hdf5(kvreplay::kUserMistake);
   kvreplay::end_with_a_line();
   const int code = kvreplay::exit_code_of(argc, argv);
   kvreplay::main_has_ended = true;

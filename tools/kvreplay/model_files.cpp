@@ -55,6 +55,7 @@ std::string find_model(const std::string& name_or_file) {
   }
   std::string file = model_folder() + "/" + name_or_file + kEnding;
   if (std::filesystem::exists(file)) return file;
+  if (std::filesystem::is_regular_file(name_or_file)) return name_or_file;  // says what it lacks
   throw UserError({"--model", ""}, "there is no " + file,
                   "a model of `kvreplay fetch-model`, or a file of tools/scripts/import_model.py");
 }

@@ -32,10 +32,8 @@ struct RecordCommand {
   TextOptions text;
   TextOptions adapt;
   std::string chat;
-  std::int64_t adapt_tokens = 4096;
+  std::optional<std::int64_t> adapt_tokens;
   bool adapt_spread = false;
-  CLI::Option* adapt_tokens_option = nullptr;
-  CLI::Option* adapt_spread_option = nullptr;
   std::string layers = "all";
   std::string out;
   std::optional<std::int64_t> prompt;
@@ -43,10 +41,6 @@ struct RecordCommand {
   bool generate = false;
   SamplingOptions sampling{.temperature = 0};
   RecordOptions record;
-
-  [[nodiscard]] bool makes_adapters() const {
-    return !adapt.text.empty() || !adapt.token_ids.empty();
-  }
 };
 
 std::vector<std::int64_t> parse_layers(const std::string& text) {
@@ -89,14 +83,13 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
         << "kvreplay: warning: the adapters' text is the text itself; what the matrices predict "
            "looks better than it would on another text\n";
   }
-  const std::int64_t tokens =
-      std::min({command.adapt_tokens, std::ssize(text.ids), model.architecture().context_tokens});
+  const std::int64_t tokens = std::min({command.adapt_tokens.value_or(4096), std::ssize(text.ids),
+                                        model.architecture().context_tokens});
   if (tokens < 2) {
     throw UserError({text.source, ""}, "a text of " + std::to_string(text.ids.size()) + " tokens",
                     "2 tokens or more");
   }
-  const Architecture& a = model.architecture();
-  std::cerr << few_tokens_warning(tokens, usual_rank(a.kv_heads * a.head_dim));
+  std::cerr << few_tokens_warning(tokens, model.architecture().kv_size());
   RecordOptions other = options;
   other.ids = std::move(text.ids);
   other.text_source = std::move(text.source);
@@ -140,19 +133,15 @@ ModelText load_conversation(const RecordCommand& command, const Model& model,
           sha256_file(command.chat), answer->begin, tokens - answer->begin};
 }
 
-void check_adapt_options(const RecordCommand& command) {
-  if (command.makes_adapters()) return;
-  for (const CLI::Option* option : {command.adapt_tokens_option, command.adapt_spread_option}) {
-    if (option->count() > 0) {
-      throw UserError({"record", option->get_name()}, "given without a text to make adapters of",
-                      "--adapt-text FILE or --adapt-token-ids FILE beside it");
-    }
-  }
-}
-
 void record(const RecordCommand& command) {
   check_is_new(command.out);
-  check_adapt_options(command);
+  const bool adapts = !command.adapt.text.empty() || !command.adapt.token_ids.empty();
+  if (!adapts && (command.adapt_tokens || command.adapt_spread)) {
+    throw UserError({command.adapt_spread ? "--adapt-spread" : "--adapt-tokens", ""},
+                    "given without another text", "with --adapt-text or --adapt-token-ids");
+  }
+  OutputFile claim(command.out);  // first, so that no recording is lost for lack of a place
+  claim.claim();
   const Model model(find_model(command.model));
   RecordOptions options = command.record;
   if (options.threads == 0) options.threads = processor_count();
@@ -173,7 +162,7 @@ void record(const RecordCommand& command) {
   options.layers = parse_layers(command.layers);
   options.created_utc = utc_now();
   options.query_window = std::min(options.query_window, options.prompt_tokens);
-  if (command.makes_adapters()) {
+  if (adapts) {
     // A mistake about the text itself comes before work on the other.
     const std::int64_t steps = options.sampling ? 0 : options.steps;
     check_text(model, options.ids, options.prompt_tokens, options.steps,
@@ -200,7 +189,9 @@ void add_record(CLI::App& program) {
               "system, user and assistant, and the model writes an assistant's turn that "
               "has no content")
           ->type_name("FILE");
-  command->add_option("--out", options->out, "The trace to write")->required()->type_name("FILE");
+  command->add_option("--out", options->out, "The trace to write; missing folders are made")
+      ->required()
+      ->type_name("FILE");
   command
       ->add_option("--prompt", options->prompt,
                    "Prompt tokens, which are prefilled (default: the trace's own, or 2048)")
@@ -226,16 +217,14 @@ void add_record(CLI::App& program) {
                    "The same, from token ids separated by white space")
       ->excludes(adapt_text)
       ->type_name("FILE");
-  options->adapt_tokens_option = command
-                                     ->add_option("--adapt-tokens", options->adapt_tokens,
-                                                  "First tokens of that text that are read")
-                                     ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
-                                     ->type_name("N")
-                                     ->capture_default_str();
-  options->adapt_spread_option =
-      command->add_flag("--adapt-spread", options->adapt_spread,
-                        "Turn that text's keys and queries to positions spread evenly over the "
-                        "recording's length, as if the text were as long");
+  command
+      ->add_option("--adapt-tokens", options->adapt_tokens,
+                   "First tokens of that text that are read (default: 4096)")
+      ->check(in_range(std::int64_t{2}, std::int64_t{1} << 30))
+      ->type_name("N");
+  command->add_flag("--adapt-spread", options->adapt_spread,
+                    "Turn that text's keys and queries to positions spread evenly over the "
+                    "recording's length, as if the text were as long");
   command
       ->add_option("--layers", options->layers, "Layers to record: all, or numbers (default: all)")
       ->type_name("N,N");

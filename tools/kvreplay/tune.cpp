@@ -192,6 +192,9 @@ void tune_kvswap(const TuneOptions& options) {
   const std::string name = folder.commit();
   if (solved.measured.synthetic) std::cout << "SYNTHETIC trace, generated and not recorded\n";
   std::cout << KvSwapTuner::table(solved) << std::flush;
+  if (!solved.measured.stretched.empty()) {
+    std::cerr << "kvreplay: at longer contexts, " << solved.measured.stretched << '\n';
+  }
   std::cerr << "kvreplay: results in " << name << '\n';
 }
 
@@ -295,7 +298,8 @@ void add_search_options(CLI::App& command, TuneOptions& options) {
       ->capture_default_str()
       ->group(group);
   add_size_option(command, "--max-dram", options.max_dram,
-                  "Limit of dram_kv_bytes, such as 310MiB (default: none)", {.example = "310MiB"})
+                  "Limit of dram_kv_bytes, such as 310MiB (default: none)",
+                  {.example = "310MiB", .min = 1})
       ->group(group);
   command
       .add_option("--max-latency-ms", options.max_latency_ms, "Limit of latency_ms (default: none)")

@@ -65,7 +65,7 @@ def print_pieces(tokenizer):
 
 
 def read_chat(text, path):
-    """(role, content or None) of each turn."""
+    """(role, content or None, whether it is prefilled) of each turn."""
     turns = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -75,23 +75,27 @@ def read_chat(text, path):
             turn = json.loads(line)
         except json.JSONDecodeError as error:
             raise UserError(f"{place}: {error}; allowed: one JSON object per line") from None
-        if not isinstance(turn, dict) or turn.keys() - {"role", "content"}:
+        if not isinstance(turn, dict) or turn.keys() - {"role", "content", "prefilled"}:
             raise UserError(f"{place}: {line.strip()[:80]}; allowed: an object with the members "
-                            "role and content")
-        role, content = turn.get("role"), turn.get("content")
+                            "role and content, of an assistant's turn also prefilled")
+        role, content, prefilled = turn.get("role"), turn.get("content"), turn.get("prefilled", False)
         if role not in ("system", "user", "assistant"):
             raise UserError(f"{place}: role is {json.dumps(role)}; allowed: system, user, assistant")
         if not isinstance(content, str if role != "assistant" else (str, type(None))) or content == "":
             raise UserError(f"{place}: content is {json.dumps(content)}; allowed: a text"
                             + (", or none, so that the model writes it" * (role == "assistant")))
+        if not isinstance(prefilled, bool) or (prefilled and (role != "assistant" or content is None)):
+            raise UserError(f"{place}: prefilled is {json.dumps(prefilled)}; allowed: true or false, of "
+                            "an assistant's turn with content")
         last = turns[-1][0] if turns else None
         if (role == "assistant" and last != "user") or (role == "system" and turns):
             raise UserError(f"{place}: role is {role} after {last or 'nothing'}; allowed: system first, "
                             "assistant after user")
-        turns.append((role, content))
-    if not turns or turns[-1][0] != "assistant":
-        raise UserError(f"{path}: ends with {turns[-1][0] if turns else 'nothing'}; allowed: an "
-                        'assistant last, such as {"role": "assistant"}')
+        turns.append((role, content, prefilled))
+    if not turns or turns[-1][0] != "assistant" or turns[-1][2]:
+        ends = f"{turns[-1][0]}{', prefilled' * turns[-1][2]}" if turns else "nothing"
+        raise UserError(f"{path}: ends with {ends}; allowed: an assistant last, such as "
+                        '{"role": "assistant"}')
     return turns
 
 
@@ -106,11 +110,11 @@ def print_chat(tokenizer, text, path):
     begin, end, roles = form
     print("close", *encode(end)[len(before):])
     parts = []
-    for role, content in read_chat(text, path):
+    for role, content, prefilled in read_chat(text, path):
         if role not in roles:
             raise UserError(f"{path}: role {role}; allowed: {', '.join(roles)}, which the model knows")
         opened = begin.format(role=roles[role])
-        if role == "assistant":
+        if role == "assistant" and not prefilled:
             # What opens the answer is prefilled with the question.
             parts[-1] += encode(opened)[len(before):]
             answer = [] if content is None else encode(content)[len(before):]

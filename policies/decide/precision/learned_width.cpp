@@ -9,10 +9,10 @@ namespace {
 /// Stores each token at the width that the trained controller chooses.
 class LearnedWidth final : public Precision {
  public:
-  LearnedWidth(Controller controller, KeyForm form, const Context& context)
-      : features_(required_features(context)),
+  LearnedWidth(Controller controller, const Arguments& arguments, const Context& context)
+      : features_(required_features(arguments, context)),
         controller_(std::move(controller)),
-        widths_(controller_.group_channels, std::move(form), context) {}
+        widths_(controller_.group_channels, KeyForm(arguments, context), context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
@@ -48,8 +48,7 @@ std::unique_ptr<Precision> make_learned(const Arguments& arguments,
         "a controller for groups of " + std::to_string(controller.group_channels) + " channels",
         "one whose groups divide the head dimension " + std::to_string(context.shape.head_dim));
   }
-  return std::make_unique<LearnedWidth>(std::move(controller), KeyForm(arguments, context),
-                                        context);
+  return std::make_unique<LearnedWidth>(std::move(controller), arguments, context);
 }
 
 const Registered<Precision> kController({

@@ -12,11 +12,11 @@ constexpr std::size_t kEntropy = 0;
 /// the prompt's tokens and fixed from then on.
 class Rule final : public Precision {
  public:
-  Rule(std::array<double, kFullWidth> shares, std::int64_t group, KeyForm form,
+  Rule(std::array<double, kFullWidth> shares, std::int64_t group, const Arguments& arguments,
        const Context& context)
-      : features_(required_features(context)),
+      : features_(required_features(arguments, context)),
         shares_(shares),
-        widths_(group, std::move(form), context) {}
+        widths_(group, KeyForm(arguments, context), context) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override { return widths_.formats(); }
 
@@ -66,8 +66,8 @@ std::unique_ptr<Precision> make_rule(const Arguments& arguments,
                       "at least " + std::string(names[i - 1]) + ", " + to_text(shares[i - 1]));
     }
   }
-  return std::make_unique<Rule>(shares, group_channels(arguments, context.shape),
-                                KeyForm(arguments, context), context);
+  return std::make_unique<Rule>(shares, group_channels(arguments, context.shape), arguments,
+                                context);
 }
 
 const Registered<Precision> kRule({

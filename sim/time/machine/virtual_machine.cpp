@@ -81,11 +81,14 @@ void VirtualMachine::Transfer::on_event(std::uint64_t argument) {
 }
 
 Wait VirtualMachine::compute(Kernels kernels, std::size_t layer) {
-  const SimTime duration = work_.duration_ns(kernels, layer);
-  if (observer_ != nullptr) {
-    const SimTime begin = std::max(simulation_.now(), server_.free_at());
-    observer_->on_compute(kernels, layer, begin, duration);
+  SimTime duration = work_.duration_ns(kernels, layer);
+  const SimTime begin = std::max(simulation_.now(), server_.free_at());
+  if (power_limit_ != nullptr) {
+    const SimTime limited = power_limit_->compute(begin, duration);
+    slowed_ns_ += limited - duration;
+    duration = limited;
   }
+  if (observer_ != nullptr) observer_->on_compute(kernels, layer, begin, duration);
   ++computation_.left;
   server_.use(duration, computation_, 0);
   return Wait(computation_);
@@ -126,7 +129,8 @@ SimTime VirtualMachine::delay_ns(std::span<const IoCommand> commands) const {
   std::int64_t bytes = 0;
   for (const IoCommand& command : commands) bytes += command.bytes;
   return work_.measured->transfer_delay_ns(commands_under_way_ == 0 ? now - io_idle_since_ : 0,
-                                           std::ssize(commands), bytes, server_.free_at() > now);
+                                           std::ssize(commands), bytes, commands.front().write,
+                                           server_.free_at() > now);
 }
 
 Wait VirtualMachine::wait(TransferKind kind, std::size_t layer) {

@@ -15,6 +15,7 @@
 #include "sim/time/machine/machine.hpp"
 #include "sim/time/machine/observer.hpp"
 #include "sim/time/machine/step_work.hpp"
+#include "sim/time/power_limit.hpp"
 
 namespace kvreplay {
 
@@ -35,6 +36,8 @@ class VirtualMachine final : public Machine {
 
   /// From now on `observer` sees all that happens. It must outlive the machine.
   void observe(MachineObserver& observer) { observer_ = &observer; }
+  /// From now on kernels take as long as `limit` lets them. It must outlive the machine.
+  void limit_power(PowerLimit& limit) { power_limit_ = &limit; }
 
   [[nodiscard]] std::size_t layers() const override { return work_.layers.size(); }
   Wait compute(Kernels kernels, std::size_t layer) override;
@@ -43,12 +46,17 @@ class VirtualMachine final : public Machine {
 
   /// Compute time since the machine was constructed.
   [[nodiscard]] SimTime computed_ns() const { return server_.busy(); }
+  /// What of computed_ns() is due to a power limit.
+  [[nodiscard]] SimTime slowed_ns() const { return slowed_ns_; }
   /// Time with at least one command in progress, until now.
   [[nodiscard]] SimTime io_busy_ns() const;
   [[nodiscard]] std::int64_t commands_started() const { return commands_started_; }
   /// Of each completed read or write, in order of completion: time since its transfer was started.
   [[nodiscard]] const std::vector<SimTime>& command_ns(bool writes) const {
     return command_ns_[writes ? 1 : 0];
+  }
+  void forget_command_times() {
+    for (std::vector<SimTime>& times : command_ns_) times.clear();
   }
 
  private:
@@ -106,6 +114,8 @@ class VirtualMachine final : public Machine {
   SimTime io_busy_since_ = 0;                       // start of the open one
   SimTime io_idle_since_ = 0;                       // end of the latest closed one
   MachineObserver* observer_ = nullptr;
+  PowerLimit* power_limit_ = nullptr;
+  SimTime slowed_ns_ = 0;
 };
 
 }  // namespace kvreplay

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -168,6 +170,50 @@ TEST_F(Hdf5FileTest, OpeningWhatIsNoFile) {
   const std::string absent = folder_.file("no/such/folder/a.h5");
   EXPECT_THAT(user_error_of([&] { (void)Hdf5File::create(absent, "shown"); }),
               AllOf(HasSubstr("shown"), HasSubstr("cannot be created")));
+}
+
+TEST_F(Hdf5FileTest, DamagedAttributesAreAnErrorAndNoCrash) {
+  Hdf5File writing = create();
+  writing.create_group("/group/inner");
+  for (const char* name : {"first_name", "second_name", "third_name"}) {
+    writing.write_integer_attribute("/group/inner", name, 3);
+    writing.write_text_attribute("/group/inner", std::string(name) + "_text", "a text");
+  }
+  writing.close();
+  std::ifstream stream(path_, std::ios::binary);
+  const std::string sound(std::istreambuf_iterator<char>(stream), {});
+  // Before an attribute's name: version, reserved, and the sizes of name, type and shape.
+  constexpr std::size_t kHeaderBytes = 8;
+  int refused = 0;
+  for (const char* name : {"first_name", "second_name_text", "third_name"}) {
+    const std::size_t end = sound.find(name);
+    ASSERT_NE(end, std::string::npos);
+    for (std::size_t at = end - kHeaderBytes; at < end + 56; at += 2) {
+      for (const char value : {'\x7f', '\xff'}) {
+        std::string damaged = sound;
+        damaged[at] = value;
+        std::ofstream(path_, std::ios::binary) << damaged;
+        try {
+          const Hdf5File file = Hdf5File::open(path_);
+          for (const std::string& path : file.paths()) (void)file.attribute_names(path);
+          (void)file.content_sha256([](const std::string&) { return false; });
+        } catch (const UserError& error) {
+          ++refused;
+          EXPECT_THAT(error.what(), HasSubstr(path_));
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 3);
+
+  std::string damaged = sound;
+  damaged[sound.find("second_name") - kHeaderBytes] = '\xee';  // no such version: HDF5 1.10 crashes
+  std::ofstream(path_, std::ios::binary) << damaged;
+  EXPECT_THAT(user_error_of([&] {
+                const Hdf5File file = Hdf5File::open(path_);
+                (void)file.attribute_names("/group/inner");
+              }),
+              AllOf(HasSubstr(path_), HasSubstr("/group/inner")));
 }
 
 TEST_F(Hdf5FileTest, FullDiskIsReportedAtTheLatestByClose) {

@@ -206,6 +206,20 @@ TEST(Calibrate, WhatThePointsDoNotTellStaysTheBases) {
   for (const FittedPoint& point : calibration.points) EXPECT_NEAR(point.iops_error(), 0, 0.12);
 }
 
+TEST(Calibrate, APresetsBlockIsNoSmallerThanTheUnitOfWhatWasMeasured) {
+  const auto block = [](const test::Overrides& base, const std::vector<std::uint64_t>& sizes,
+                        std::uint64_t of_device) {
+    const Calibration calibration =
+        calibrate(flash_config(base), synthetic(flash(base), sizes, {1, 8, 32}),
+                  {.hold_out_every = 0, .block_bytes = of_device, .threads = 2});
+    return DeviceSpec::parse(calibration.config).device.arguments().integer("logical_block_bytes");
+  };
+  EXPECT_EQ(block({}, {4 << 10, 24 << 10}, 512), 4096);
+  EXPECT_EQ(block({}, {1 << 10, 24 << 10}, 512), 1024);
+  EXPECT_EQ(block({}, {64 << 10, 128 << 10}, 0), 4096);  // what live asks in, and no more
+  EXPECT_EQ(block({}, {4 << 10, 24 << 10}, 16384), 16384);
+}
+
 TEST(Calibrate, FindsTheParallelismThatDecides) {
   // Slow dies: their number alone limits the rate of small reads.
   const test::Overrides slow{{"read_us", "400"}, {"channels", "2"}, {"dies_per_channel", "2"}};

@@ -118,8 +118,50 @@ TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
   const Calibration best = calibrate(base, points, {.part = FittedPart::kBest});
   EXPECT_EQ(DeviceSpec::parse(best.config).device.name(), "waves");
   EXPECT_NE(best.compared.find("waves"), std::string::npos);
+  EXPECT_NE(best.compared.find("root mean square, reads twice"), std::string::npos);
   const std::string preset = preset_json(best, base, "mine", "mine", "", "points");
   EXPECT_EQ(DeviceSpec::parse(ConfigNode::parse(preset, "mine.json")).device.name(), "waves");
+}
+
+TEST(CalibrateWaves, AllUnseenPointsDecideAndNotTheMiddleOne) {
+  // Reads of a flash device, and writes of a waves device: reads count twice.
+  std::vector<MeasuredPoint> points;
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  const DeviceSpec flash = DeviceSpec::parse(base);
+  for (const double write_share : {0.0, 1.0}) {
+    for (const std::uint64_t bytes : {4096, 16384, 65536, 262144}) {
+      for (const std::uint32_t depth : {1U, 2U, 4U, 8U}) {
+        const Measurement m =
+            measure(write_share == 0 ? flash : waves(), {.bytes = bytes,
+                                                         .depth = depth,
+                                                         .requests = 4000,
+                                                         .write_share = write_share,
+                                                         .range_bytes = 1 << 30});
+        points.push_back({.bytes = bytes,
+                          .depth = depth,
+                          .range_bytes = 1 << 30,
+                          .iops = m.iops,
+                          .mean_us = m.mean_us,
+                          .write_share = write_share,
+                          .requests = 4000});
+      }
+    }
+  }
+  const auto error = [&](FittedPart part) {
+    double squares[2] = {0, 0};
+    double counts[2] = {0, 0};
+    for (const FittedPoint& point : calibrate(base, points, {.part = part}).points) {
+      if (point.use == PointUse::kFitted) continue;
+      const int kind = point.measured.write_share == 0 ? 0 : 1;
+      squares[kind] += std::pow(std::log(point.iops / point.measured.iops), 2);
+      ++counts[kind];
+    }
+    return std::sqrt((2 * squares[0] / counts[0] + squares[1] / counts[1]) / 3);
+  };
+  const bool waves_are_nearer = error(FittedPart::kWaves) < error(FittedPart::kFlash);
+  const Calibration best = calibrate(base, points, {.part = FittedPart::kBest});
+  EXPECT_EQ(DeviceSpec::parse(best.config).device.name(), waves_are_nearer ? "waves" : "flash");
 }
 
 }  // namespace

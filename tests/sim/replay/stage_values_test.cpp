@@ -77,6 +77,25 @@ TEST_P(StageValues, AReplayOfWhatWasKeptIsTheSame) {
   EXPECT_EQ(timing_kept.prefill.ttft_ns, timing.prefill.ttft_ns);
 }
 
+TEST_P(StageValues, MeansOfTurnsAreOfTheirSteps) {
+  AccessLog turns = log_;
+  const std::int64_t steps = log_.steps;
+  turns.turns = {{0, 0, 3}, {3, 5, steps}};
+  const std::vector<LayerMeans> means = layer_means_from(to_bytes(layer_means(turns)));
+  const std::vector<QualityMeans> of_turns = turn_means(means);
+  ASSERT_EQ(of_turns.size(), 2u);
+  // Three steps of the first turn, and of the second those after its two prefilled tokens.
+  const auto decoded = static_cast<double>(3 + steps - 5);
+  const double of_both = (3 * of_turns[0].attention_mass +
+                          static_cast<double>(steps - 5) * of_turns[1].attention_mass) /
+                         decoded;
+  EXPECT_NEAR(of_both, system_means(means).attention_mass, 1e-9);
+  turns.turns = {{0, 0, steps}};
+  EXPECT_EQ(turn_means(layer_means(turns)).front().attention_mass,
+            system_means(layer_means(log_)).attention_mass);
+  EXPECT_TRUE(turn_means(layer_means(log_)).empty());
+}
+
 TEST_P(StageValues, MeansComeBack) {
   const std::vector<LayerMeans> means = layer_means(log_);
   const std::vector<LayerMeans> kept = layer_means_from(to_bytes(means));

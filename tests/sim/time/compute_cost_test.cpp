@@ -164,14 +164,25 @@ TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
 
 TEST(MeasuredKernels, TransfersWakeTheDeviceUpToTheLongestPauseMeasured) {
   MeasuredKernels kernels;
-  EXPECT_EQ(kernels.transfer_delay_ns(5000, 3, 4096, true), 0);
+  EXPECT_EQ(kernels.transfer_delay_ns(5000, 3, 4096, false, true), 0);
   kernels.wake.parts["transfer"] = MeasuredKernel({{.work = 10, .us = 2}, {.work = 20, .us = 12}});
   kernels.wake.parts["command"] = MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 2}});
-  kernels.beside.any = MeasuredKernel({{.work = 4096, .us = 3}});
-  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 4096, false), 2000 + 3 * 1000);
-  EXPECT_EQ(kernels.transfer_delay_ns(90'000, 3, 4096, false), 12000 + 3 * 2000);
-  EXPECT_EQ(kernels.transfer_delay_ns(1000, 3, 4096, false), 3 * 100) << "none below 8 us";
-  EXPECT_EQ(kernels.transfer_delay_ns(0, 3, 8192, true), 6000) << "others are under way";
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 4096, false, false), 2000 + 3 * 1000);
+  EXPECT_EQ(kernels.transfer_delay_ns(15'000, 3, 4096, false, false), 7000 + 3 * 1500);
+  EXPECT_EQ(kernels.transfer_delay_ns(90'000, 3, 4096, false, false), 12000 + 3 * 2000);
+  EXPECT_EQ(kernels.transfer_delay_ns(1000, 3, 4096, false, false), 2000 + 3 * 1000)
+      << "as after 10 us";
+  EXPECT_EQ(kernels.transfer_delay_ns(0, 3, 8192, false, false), 0) << "others are under way";
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 8192, false, true), 0) << "not measured";
+  kernels.wake.parts["kib"] = MeasuredKernel({{.work = 10, .us = 0.5}, {.work = 20, .us = 0.75}});
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 4096, false, false), 2000 + 3 * 1000 + 4 * 500);
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 512, false, false), 2000 + 3 * 1000 + 250);
+  kernels.beside.parts["kib"] = MeasuredKernel({{.work = 1, .us = 1}, {.work = 20, .us = 2}});
+  EXPECT_EQ(kernels.transfer_delay_ns(0, 3, 8192, false, true), 8000) << "others are under way";
+  EXPECT_EQ(kernels.transfer_delay_ns(20'000, 3, 8192, false, true), 16000);
+  EXPECT_EQ(kernels.transfer_delay_ns(10'000, 3, 8192, true, false), 0) << "not measured";
+  kernels.wake.parts["write"] = MeasuredKernel({{.work = 10, .us = 7}, {.work = 20, .us = 9}});
+  EXPECT_EQ(kernels.transfer_delay_ns(20'000, 3, 8192, true, false), 9000);
 }
 
 TEST(MeasuredKernels, BadPointsAreNamed) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable
@@ -53,6 +54,19 @@ class Parser(argparse.ArgumentParser):
             message += f"; allowed: what `{self.prog} --help` names"
         command = self.prog.removeprefix("kvreplay ")
         raise UserError(message if command == self.prog else f"{command}: {message}")
+
+
+# A dot within a name, as of llama3.2-1b, is no ending.
+OTHER_ENDINGS = (".bmp", ".eps", ".gif", ".jpeg", ".jpg", ".ps", ".svg", ".svgz", ".tif", ".tiff", ".webp")
+
+
+def figure_file(text: str) -> pathlib.Path:
+    """The `type` of an argument that names a figure."""
+    file = pathlib.Path(text)
+    if file.suffix.lower() in OTHER_ENDINGS:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a name that ends in .pdf or .png, or "
+                                         "without an ending, which gives both")
+    return file
 
 
 def number(kind: type) -> Callable[[str], int | float]:

@@ -1,9 +1,9 @@
 """Sets two folders of results side by side: rows joined by system and settings, differences in per
 cent, a figure.
 
-A folder is that of `kvreplay run`, `sweep`, `live` or `device replay`. Rows are joined by what both
-have of trace, model, batch, system and swept settings, as far as these tell rows apart; what only one
-folder has is listed. A difference is B / A - 1.
+A folder is that of `kvreplay run`, `sweep`, `live` or `device replay`. Rows are joined by system,
+swept settings and what else both have that tells rows apart; what only one folder has is listed, and so
+is what rows that are joined differ in: trace, model, steps, the block of requests. A difference is B / A - 1.
 """
 
 import argparse
@@ -11,11 +11,12 @@ import json
 import math
 import pathlib
 import sys
+import textwrap
 
 import pandas
 
 from kvreplay import result_tables
-from kvreplay.command_line import Parser, exit_code
+from kvreplay.command_line import Parser, exit_code, figure_file
 from kvreplay.errors import UserError, reason, unknown
 
 # What names a row, most telling first; other columns of text name what the folders differ in.
@@ -24,6 +25,9 @@ SHOWN = ("tokens_per_s", "latency_ms", "latency_p99_ms", "compute_ms", "exposed_
          "read_bytes_per_step", "read_requests_per_step", "written_bytes_per_step",
          "write_requests_per_step", "hit_rate", "dram_kv_bytes")
 ALLOWED = "the folder of a `kvreplay run`, `sweep`, `live` or `device replay`"
+WIDTH = 100  # of what is printed
+# What rows were made with, beside swept settings: where it differs, the numbers are of other things.
+CONDITIONS = (*KEYS[1:], "steps", "seed")
 PANELS = ("latency_ms", "compute_ms", "exposed_io_ms")
 
 
@@ -102,8 +106,8 @@ def names(frame, columns):
 
 
 def join_columns(a, b, wanted):
-    """The fewest columns by which both folders' rows are told apart, and that have something in
-    common; `system` and settings always."""
+    """The fewest columns that tell rows apart and have something in common; `system` and settings
+    always."""
     if wanted:
         for column in wanted:
             for frame in (a, b):
@@ -112,11 +116,56 @@ def join_columns(a, b, wanted):
         return list(wanted)
     columns = ["system"] + [c for c in settings_of(a) if c in settings_of(b)]
     for column in KEYS[1:]:
-        if len(set(names(a, columns))) == len(a) and len(set(names(b, columns))) == len(b):
-            break
-        if column in a and column in b and set(a[column].map(str)) & set(b[column].map(str)):
+        if column not in a or column not in b or not set(a[column].map(str)) & set(b[column].map(str)):
+            continue
+        if any(len(set(names(frame, [*columns, column]))) > len(set(names(frame, columns)))
+               for frame in (a, b)):
             columns.append(column)
     return columns
+
+
+def label_columns(a, b, columns):
+    """Of the columns that join, those that a row's name needs: `system`, and what varies."""
+    return [c for c in columns if c == "system" or len({*a[c].map(str), *b[c].map(str)}) > 1]
+
+
+def few(values, most=3):
+    shown = list(dict.fromkeys("-" if pandas.isna(value) else str(value) for value in values))
+    return ", ".join(shown[:most]) + (f" and {len(shown) - most} more" if len(shown) > most else "")
+
+
+def conditions(a, b, columns):
+    """A line per column in which rows that are joined differ although it does not join them."""
+    left, right = (dict(zip(names(frame, columns), frame.to_dict("records"))) for frame in (a, b))
+    both = [key for key in left if key in right]
+    lines = []
+    for column in CONDITIONS:
+        if column in columns or column not in a or column not in b:
+            continue
+        pairs = [(left[key][column], right[key][column]) for key in both]
+        pairs = [pair for pair in pairs if str(pair[0]) != str(pair[1])]
+        if pairs:
+            lines.append(f"they differ in {column}: A {few(p[0] for p in pairs)}; B {few(p[1] for p in pairs)}")
+    return lines
+
+
+def blocks_of(name):
+    """The units in which a folder's runs ask for bytes: of the devices of a replay, or of a live run."""
+    try:
+        manifest = json.loads((pathlib.Path(name) / "manifest.json").read_text(encoding="utf-8"))
+        if "block_bytes" in manifest:
+            return {manifest["block_bytes"]}
+        return {device["logical_block_bytes"] for device in manifest["config"]["device"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return set()  # it does not say
+
+
+def block_line(options):
+    a, b = sorted(blocks_of(options.a)), sorted(blocks_of(options.b))
+    if not a or not b or a == b:
+        return []
+    return [f"they differ in the block of requests: A {few(a)} bytes; B {few(b)} bytes, which changes what is "
+            "read and written (run --set device.logical_block_bytes=N, live --block N)"]
 
 
 def check_distinct(frame, columns, name):
@@ -157,11 +206,22 @@ def compare(a, b, columns, shown):
     """One row per joined row and column: key, column, a, b, difference."""
     left = dict(zip(names(a, columns), a.to_dict("records")))
     right = dict(zip(names(b, columns), b.to_dict("records")))
-    rows = [{"key": key, "column": column, "a": left[key][column], "b": right[key][column],
+    label = label_columns(a, b, columns)
+    label_of = dict(zip([*names(a, columns), *names(b, columns)], [*names(a, label), *names(b, label)]))
+    rows = [{"key": label_of[key], "column": column, "a": left[key][column], "b": right[key][column],
              "difference": difference(left[key][column], right[key][column])}
             for key in left if key in right for column in shown]
     return (pandas.DataFrame(rows, columns=["key", "column", "a", "b", "difference"]),
-            [key for key in left if key not in right], [key for key in right if key not in left])
+            [label_of[key] for key in left if key not in right],
+            [label_of[key] for key in right if key not in left])
+
+
+def cut(text, room):
+    """The text, without its middle where it is longer."""
+    if len(text) <= room:
+        return text
+    end = max(1, room // 2 - 1)
+    return f"{text[:room - end - 3]}...{text[-end:]}"
 
 
 def table(lines):
@@ -183,7 +243,29 @@ def summary(rows, shown):
         at = size.idxmax()
         lines.append([column, "", f"{size.median() * 100:.1f} %", percent(finite["difference"][at]),
                       finite["key"][at]])
-    return table(lines)
+    room = WIDTH - sum(2 + max(len(line[i]) for line in lines) for i in range(4))
+    return table([[*line[:4], cut(line[4], room)] for line in lines])
+
+
+def rows_table(rows):
+    """A row's name begins its lines, or has a line of its own where they would be too long."""
+    heads = ["column", "A", "B", "B / A - 1"]
+    lines = [[row.key, row.column, number(row.a), number(row.b), percent(row.difference)]
+             for row in rows.itertuples()]
+    width = sum(2 + max(len(line[i]) for line in [["", *heads], *lines]) for i in range(1, 5))
+    room = WIDTH - width
+    beside = all(len(line[0]) <= room for line in lines)
+    shown = [["", *heads]]
+    last = None
+    for line in lines:
+        if line[0] != last and not beside:
+            shown.append([line[0]])
+        shown.append([line[0] if line[0] != last and beside else "", *line[1:]])
+        last = line[0]
+    if beside:
+        return table(shown)
+    made = iter(table([line for line in shown if len(line) > 1]).splitlines())
+    return "\n".join(cut(line[0], WIDTH) if len(line) == 1 else next(made) for line in shown)
 
 
 def plot(rows, names_of_runs, stem):
@@ -195,6 +277,7 @@ def plot(rows, names_of_runs, stem):
     height = 0.22 * len(keys) + 0.9
     figure, axes = plt.subplots(1, len(panels), figsize=(plot_style.PANEL_INCHES * len(panels), height),
                                 sharey=True, squeeze=False)
+    figure.kvreplay_grows = True  # by its legend
     for axis, column in zip(axes[0], panels):
         of_column = rows[rows["column"] == column].set_index("key")
         for run, offset, colour in ((0, 0.2, plot_style.COLOURS[0]), (1, -0.2, plot_style.COLOURS[1])):
@@ -219,7 +302,7 @@ def parse_arguments():
     parser.add_argument("--columns", metavar="COLUMN,COLUMN", default="",
                         help="numbers to compare (default: time, I/O, hit rate and memory)")
     parser.add_argument("--csv", metavar="FILE", help="write one row per joined row and column")
-    parser.add_argument("--plot", metavar="STEM", help="draw STEM.pdf and STEM.png")
+    parser.add_argument("--plot", metavar="STEM", type=figure_file, help="draw STEM.pdf and STEM.png")
     return parser.parse_args()
 
 
@@ -245,13 +328,10 @@ def main():
         raise UserError(f"{options.b}: has no {what} in common with {options.a}; allowed: folders with "
                         "rows in common, or other columns in --by")
 
-    print(f"A: {options.a}\nB: {options.b}\njoined by {', '.join(columns)}\n")
-    lines = [["", "column", "A", "B", "B / A - 1"]]
-    for key in dict.fromkeys(rows["key"]):
-        for i, row in enumerate(rows[rows["key"] == key].itertuples()):
-            lines.append([key if i == 0 else "", row.column, number(row.a), number(row.b),
-                          percent(row.difference)])
-    print(table(lines))
+    print(f"A: {options.a}\nB: {options.b}\njoined by {', '.join(columns)}")
+    for line in [*conditions(a, b, columns), *block_line(options)]:
+        print("\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ")))
+    print(f"\n{rows_table(rows)}")
     print(f"\n{summary(rows, shown)}")
     for name, only in ((options.a, only_a), (options.b, only_b)):
         for key in only:

@@ -1,7 +1,8 @@
 """Draws the figures of what kvreplay wrote.
 
-    kvreplay plot DIR...                   `kvreplay run`, `sweep`, `tune`, `evaluate`, `live`,
-                                           `device replay`, `reproduce`: its own figure
+    kvreplay plot DIR...                   `kvreplay run`, `sweep`, `tune`, `recommend`, `evaluate`,
+                                           `live`, `validate`, `device replay`, `reproduce`: its
+                                           own figure
     kvreplay plot DIR... --x KEY --y METRIC[,METRIC] --by KEY --panel KEY
                                            any columns of them, of several folders in one figure
     kvreplay plot device CSV               `kvreplay device describe --csv`, with --probe also `probe`

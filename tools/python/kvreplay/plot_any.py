@@ -1,9 +1,9 @@
 """Draws a folder of results, or several in one figure.
 
-A folder's own figure comes without options: of a run, sweep, search (tune), evaluation, live run,
-device replay or reproduction. With --x, --y, --by or --panel, or of several folders, the figure
-shows any column against any other: lines over a swept number, points for metric against metric,
-bars over names.
+A folder's own figure comes without options: of a run, sweep, search (tune), recommendation,
+evaluation, live run, validation, device replay or reproduction. With --x, --y, --by or --panel, or
+of several folders, the figure shows any column against any other: lines over a swept number, points
+for metric against metric, bars over names.
 """
 
 import pathlib
@@ -19,6 +19,8 @@ KINDS = {
     "tuning": "evaluated.csv",
     "closed-loop": "closed_loop.csv",
     "needles": "needle.csv",
+    "validation": "errors.csv",
+    "recommendation": "ranked.csv",
     "replay": "replay.json",
     "results": "results.csv",
 }
@@ -87,10 +89,11 @@ def chart(folders, arguments):
 def own_figures(kind, folder, quality):
     """(name, figure) of each figure that the kind of folder has of its own."""
     from kvreplay import plot_chart, plot_claims, plot_closed_loop, plot_live, plot_replay
-    from kvreplay import plot_results, plot_tuning, plot_turns
+    from kvreplay import plot_minutes, plot_results, plot_tuning, plot_turns, plot_validation
 
     if kind == "results":
-        turns = plot_turns.figures(folder) if (folder / "turns.csv").exists() else []
+        turns = [figure for name, module in (("turns", plot_turns), ("minutes", plot_minutes))
+                 if (folder / f"{name}.csv").exists() for figure in module.figures(folder)]
         if is_wide_sweep(folder):
             rows = chart_rows([folder])
             drawn = plot_chart.Chart(rows, y=["latency_ms", quality])
@@ -100,8 +103,12 @@ def own_figures(kind, folder, quality):
         rows = chart_rows([folder])
         drawn = plot_chart.Chart(rows)
         return [("needles", plot_chart.draw(drawn, title_of(rows, [folder])))]
+    if kind == "recommendation":
+        rows = chart_rows([folder])
+        drawn = plot_chart.Chart(rows, x="tokens_per_s", y=["output_error"])
+        return [("figure", plot_chart.draw(drawn, title_of(rows, [folder])))]
     modules = {"claims": plot_claims, "closed-loop": plot_closed_loop, "live": plot_live,
-               "replay": plot_replay, "tuning": plot_tuning}
+               "replay": plot_replay, "tuning": plot_tuning, "validation": plot_validation}
     return modules[kind].figures(folder)
 
 
@@ -122,8 +129,8 @@ def log_axes(text):
 def parser_of(prog):
     parser = Parser(prog=prog, description=__doc__.splitlines()[0])
     parser.add_argument("folders", type=pathlib.Path, metavar="DIR", nargs="+",
-                        help="a folder of `kvreplay run`, `sweep`, `tune`, `evaluate`, `live`, "
-                             "`device replay` or `reproduce`")
+                        help="a folder of `kvreplay run`, `sweep`, `tune`, `recommend`, `evaluate`, "
+                             "`live`, `validate`, `device replay` or `reproduce`")
     shown = parser.add_argument_group("what is shown (the last part of a swept key's name will do)")
     shown.add_argument("--x", metavar="KEY", help="a metric, a swept key, or a name such as system")
     shown.add_argument("--y", metavar="METRIC[,METRIC]", help="a row of panels for each")

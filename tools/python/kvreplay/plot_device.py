@@ -4,12 +4,13 @@ Reads what `kvreplay device describe --csv` prints, and lays the points of a `kv
 over it where one is given; or the probe alone.
 """
 
+import hashlib
 import json
 import pathlib
 import sys
 
 from kvreplay import plot_options, plot_style
-from kvreplay.command_line import Parser, exit_code
+from kvreplay.command_line import Parser, exit_code, figure_file
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
 from kvreplay.plot_style import plt
@@ -32,17 +33,32 @@ def read_probe(file, share):
     """The random requests of a probe with this share of writes, and what was probed."""
     try:
         probe = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+        check_unchanged(probe, file)
         points = [point for point in probe["points"]
                   if point["pattern"] == "random" and point["write_share"] == share]
         target = probe["target"]["path"], int(probe["target"]["size_bytes"])
     except OSError as error:
         raise UserError(f"{file}: {error.strerror}; allowed: {PROBE}") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{file}: is no probe; allowed: {PROBE}") from None
+    if not points and share == 0:
+        raise UserError(f"{file}: has no random reads; allowed: a probe of random requests")
     if not points:
         raise UserError(f"{file}: has no random {requests_text(share)}; allowed: a probe with "
                         f"--mix {100 * share:g}")
     return *target, points
+
+
+def check_unchanged(probe, file):
+    """The checksum of devices/real/probe.cpp: of the document without it, in one layout and order."""
+    said = probe.get("sha256")
+    if said is None:
+        return
+    content = json.dumps({name: value for name, value in probe.items() if name != "sha256"},
+                         sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    if hashlib.sha256(content.encode("utf-8", "replace")).hexdigest() != said:
+        raise UserError(f"{file}: /sha256: does not match the measurement; allowed: an undamaged one; "
+                        "none after a change by hand")
 
 
 def read_alone(file):
@@ -53,7 +69,10 @@ def read_alone(file):
     except UserError as error:
         if "has no random" not in str(error):
             raise
-        path, size, points = read_probe(file, 1)
+        try:
+            path, size, points = read_probe(file, 1)
+        except UserError:
+            raise error from None
         share = 1
     title = f"{path}: measured, random {requests_text(share)} over {size_text(size)}"
     return size, share, points, title
@@ -116,7 +135,7 @@ def main():
     parser.add_argument("--probe", type=pathlib.Path, metavar="JSON",
                         help="the result of a `kvreplay device probe`, drawn over the model")
     parser.add_argument("--title", help="title of the figure (default: the device's name)")
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE",
+    parser.add_argument("--out", type=figure_file, metavar="FILE",
                         help="the figure; both without .pdf or .png (default: beside CSV)")
     plot_options.add_look(parser, with_file=False)
     arguments = parser.parse_args()

@@ -2,6 +2,8 @@
 
 import json
 
+from matplotlib.ticker import MaxNLocator
+
 from kvreplay import plot_style
 from kvreplay.errors import UserError
 from kvreplay.plot_input import table
@@ -44,6 +46,7 @@ def figures(folder):
     by_step.set_ylabel("Time per token (ms)")
     by_step.set_ylim(bottom=0)
     by_step.set_xlim(min(steps) - 0.5, max(steps) + 0.5)
+    by_step.xaxis.set_major_locator(MaxNLocator(integer=True))
     latency = sorted(numbers(rows, "latency_us", file))
     ranked.plot([value / 1e3 for value in latency],
                 [100 * (place + 1) / len(latency) for place in range(len(latency))],

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 from kvreplay import plot_style
+from kvreplay.command_line import figure_file
 from kvreplay.errors import UserError
 
 
@@ -43,7 +44,7 @@ def add_look(parser, with_file=True):
                       help="paper: small type, no title, 300 dpi; screen: large type")
     if with_file:
         look.add_argument("--title", help="instead of the figure's own; '' for none")
-        look.add_argument("--out", type=pathlib.Path, metavar="FILE",
+        look.add_argument("--out", type=figure_file, metavar="FILE",
                           help="the figure, .pdf or .png; both without an ending (default: in the "
                                "folder)")
 
@@ -66,6 +67,8 @@ def save(figures, arguments, folder):
     """Writes (name, figure) pairs into the folder, or to --out; returns the files."""
     out = getattr(arguments, "out", None)
     files = []
+    for _, figure in figures:
+        plot_style.finish(figure)
     try:
         for name, figure in figures:
             target = folder / name

@@ -11,7 +11,7 @@ import sys
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from kvreplay import plot_options, plot_style
-from kvreplay.command_line import Parser, exit_code
+from kvreplay.command_line import Parser, exit_code, figure_file
 from kvreplay.errors import UserError
 from kvreplay.plot_input import csv_rows
 from kvreplay.plot_style import plt
@@ -105,7 +105,7 @@ def main():
                         help="what `kvreplay device compare --csv` prints; - for standard input")
     parser.add_argument("--title", default="Measured (points) and modelled (lines)",
                         help="title of the figure")
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", required=True,
+    parser.add_argument("--out", type=figure_file, metavar="FILE", required=True,
                         help="the figure; without .pdf or .png, both are written")
     plot_options.add_look(parser, with_file=False)
     arguments = parser.parse_args()

@@ -11,6 +11,8 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 from matplotlib import font_manager  # noqa: E402
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator  # noqa: E402
 
+from kvreplay.errors import unknown  # noqa: E402
+
 # Okabe and Ito, 'Color Universal Design' (2008): distinct with every common colour vision. The
 # markers distinguish the series in black and white. Orange is reserved for I/O.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000", "#8A8A2B", "#7B5AA6")
@@ -69,6 +71,7 @@ class Look:
     size = None  # inches (width, height); None = the figure's own
     title = None  # instead of the figure's own; "" = none
     names = {}  # shown instead of a name of the results
+    asked = set()  # the names that figures have shown so far, before that
 
 
 def set_style(style=None, font=None, dpi=None):
@@ -87,9 +90,17 @@ def set_style(style=None, font=None, dpi=None):
 def shown_name(name):
     """The name as figures show it: what --label gives for it, or for one of its parts, as of
     "kvswap, budget_tokens=64"."""
+    Look.asked |= {name, *name.split(", ")}
     if name in Look.names:
         return Look.names[name]
     return ", ".join(Look.names.get(part, part) for part in name.split(", "))
+
+
+def check_labels():
+    """Once all figures are finished: a --label of a name that none of them has changed nothing."""
+    for name in Look.names:
+        if name not in Look.asked:
+            raise unknown("--label", "name", name, sorted(Look.asked))
 
 
 def series_styles(names):
@@ -277,6 +288,7 @@ def save(figure, name):
     """Writes name.pdf and name.png, or only the one that `name` ends in; the same bytes for the same
     data. Returns the names."""
     finish(figure)
+    check_labels()
     files = [name]
     if name.suffix not in (".pdf", ".png"):  # a dot within the name, as of llama3.2-1b, stays
         files = [name.with_name(name.name + suffix) for suffix in (".pdf", ".png")]

@@ -173,12 +173,12 @@ def main():
                         "folder") from None
     figures = {"values": draw_values, "mass": draw_mass, "keys": draw_keys}
     panels = len(VECTORS) + 1 + 1  # per layer, in all figures
-    files = []
+    drawn = []
     with Progress("draw", panels * len(drawn_layers(trace))) as progress:
         for name, draw in figures.items():
             progress.begin(name)
-            files += plot_style.save(draw(trace, progress), arguments.folder / name)
-    print(*files, sep="\n")
+            drawn.append((name, draw(trace, progress)))
+    print(*plot_options.save(drawn, arguments, arguments.folder), sep="\n")
 
 
 if __name__ == "__main__":

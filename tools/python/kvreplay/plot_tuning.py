@@ -10,6 +10,8 @@ import pathlib
 import sys
 import textwrap
 
+from matplotlib.ticker import FixedLocator, FuncFormatter
+
 from kvreplay import plot_style
 from kvreplay.command_line import Parser, exit_code
 from kvreplay.errors import UserError
@@ -74,17 +76,47 @@ KINDS = (  # what is drawn, from the back to the front
 )
 
 
-def add_names(panel, names):
-    """Names beside points, in order, without those that would overlap another one."""
-    taken = []
+def add_names(panel, names, marks):
+    """Names beside points, in order, to the right or else to the left: without those that would run
+    into another name or a mark. `marks`: (x, y) of all that is drawn."""
+    def place_of(x, y):
+        return panel.transAxes.inverted().transform(panel.transData.transform((x, y)))
+
+    # Of a panel of 3 by 2.6 inches, in shares: a character, a line of names, half a mark.
+    character, line, half = 0.0155, 0.034, 0.012
+    boxes = [(x - half, x + half, y - half, y + half) for x, y in (place_of(*mark) for mark in marks)]
+
+    def is_free(box):
+        return box[0] > 0 and box[1] < 1.08 and all(
+            box[1] < other[0] or box[0] > other[1] or box[3] < other[2] or box[2] > other[3]
+            for other in boxes)
+
     for name, x, y in names:
-        place = panel.transAxes.inverted().transform(panel.transData.transform((x, y)))
-        if any(abs(place[0] - other[0]) < 0.25 and abs(place[1] - other[1]) < 0.035
-               for other in taken):
+        at, base = place_of(x, y)
+        length = character * len(name)
+        sides = [(1, (at + 0.018, at + 0.018 + length)), (-1, (at - 0.018 - length, at - 0.018))]
+        # Its own mark is beside it, and begins below it.
+        found = next(((side, (*ends, base + half + 0.001, base + half + line)) for side, ends in sides
+                      if is_free((*ends, base + half + 0.001, base + half + line))), None)
+        if found is None:
             continue
-        taken.append(place)
-        panel.annotate(name, (x, y), xytext=(4, 2), textcoords="offset points", fontsize=5.5,
-                       color=plot_style.COLOURS[1])
+        side, box = found
+        boxes.append(box)
+        panel.annotate(name, (x, y), xytext=(4 * side, 2.5), textcoords="offset points", fontsize=5.5,
+                       color=plot_style.COLOURS[1], ha="left" if side > 0 else "right")
+
+
+def mark_none(axes, floor):
+    """The lowest tick is of those that lose nothing, for which a logarithmic axis has no place."""
+    high = axes.get_ylim()[1]
+    decades = range(math.ceil(math.log10(2 * floor)), math.floor(math.log10(high)) + 1)
+    axes.set_ylim(bottom=floor / 1.8)
+    axes.yaxis.set_major_locator(FixedLocator([floor, *(10.0 ** power for power in decades)]))
+    axes.yaxis.set_major_formatter(FuncFormatter(
+        lambda value, _: "none" if math.isclose(value, floor) else f"$10^{{{round(math.log10(value))}}}$"))
+    axes.yaxis.set_minor_locator(FixedLocator([step * 10.0 ** (power - 1) for power in decades
+                                               for step in range(2, 10)
+                                               if step * 10.0 ** (power - 1) > 2 * floor]))
 
 
 def draw(points, about, label):
@@ -106,8 +138,10 @@ def draw(points, about, label):
             panel.axvline(limit, color="black", linewidth=0.7, linestyle="--")
         panel.set_xscale("log")
         panel.set_yscale("log")
-        add_names(panel, [(point["name"], point[key], height[id(point)])
-                          for point in named(points)])
+        if any(point["lost"] < floor for point in points):
+            mark_none(panel, floor)
+        add_names(panel, [(point["name"], point[key], height[id(point)]) for point in named(points)],
+                  [(point[key], height[id(point)]) for point in points])
         panel.xaxis.set_major_formatter(plt.FuncFormatter(lambda value, _: f"{value:g}"))
         widest = max(point[key] for point in points) / min(point[key] for point in points)
         if widest < 30:
@@ -115,10 +149,6 @@ def draw(points, about, label):
                 lambda value, _: f"{value:g}" if str(f"{value:e}")[0] in "2345" else ""))
         panel.tick_params(axis="x", which="minor", labelsize=6)
         panel.set_xlabel(axis_label)
-    if any(point["lost"] < floor for point in points):
-        exponent = math.floor(math.log10(floor))
-        panels[0].text(0.01, 0.01, f"at the bottom, {floor / 10 ** exponent:.1f}e{exponent}: none",
-                       transform=panels[0].transAxes, fontsize=5.5)
     panels[0].set_ylabel(label)
     plot_style.title(figure, "\n".join(textwrap.wrap(about["about"], 100)), fontsize=8)
     plot_style.legend_below(figure, handles)

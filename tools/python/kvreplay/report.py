@@ -578,6 +578,12 @@ def read_folder(kind, folder, quality):
     if kind == "replay":
         raise UserError(f"{folder}: is of `kvreplay device replay`, which has no report; allowed: "
                         f"{FOLDER}, or kvreplay plot {folder}")
+    if kind == "validation":
+        raise UserError(f"{folder}: is of `kvreplay validate`, which wrote {folder / 'report.md'} and "
+                        f"{folder / 'validation.png'}; allowed: {FOLDER}")
+    if kind == "recommendation":
+        raise UserError(f"{folder}: is of `kvreplay recommend`, which wrote {folder / 'answer.txt'} and "
+                        f"{folder / 'ranked.csv'}; allowed: {FOLDER}, or kvreplay plot {folder}")
     manifest = {}
     if kind != "claims":  # it keeps those of its runs
         manifest = read_json(folder / "manifest.json", needed.get(kind, ()), FOLDER)

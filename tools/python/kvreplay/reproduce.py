@@ -29,10 +29,25 @@ def write_csv(file, rows):
         writer.writerows(rows)
 
 
-def markdown(papers, rows, traces):
-    lines = ["# Claims of five papers, as produced", "",
-             "`kvreplay reproduce` writes this page; [papers.md](../papers.md) says how to read it. Traces: "
-             + ", ".join(dict.fromkeys(pathlib.Path(trace).name for trace in traces)) + ".", ""]
+COUNTS = {2: "two", 3: "three", 4: "four", 5: "five"}
+
+
+def replayed(tables, files):
+    """The names of those of the files that rows are of."""
+    names = {row.get("trace") for runs in tables.values() for rows in runs.values() for row in rows or ()}
+    return [name for name in dict.fromkeys(pathlib.Path(file).name for file in files)
+            if name.removesuffix(".kvtrace.h5") in names]
+
+
+def markdown(papers, rows, traces, figure=None):
+    count = len(papers)
+    whose = (next(iter(papers.values()))["title"] if count == 1
+             else f"{COUNTS.get(count, count)} papers")
+    lines = [f"# Claims of {whose}, as produced", "",
+             "`kvreplay reproduce` writes this page; docs/papers.md says how to read it. Traces: "
+             + (", ".join(traces) or "none") + "."
+             + (f" Only the figure {figure}, with what its runs say of other claims." if figure else ""),
+             ""]
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS}
     lines += ["| " + " | ".join(VERDICTS) + " |", "|" + "---|" * len(VERDICTS),
               "| " + " | ".join(str(counts[verdict]) for verdict in VERDICTS) + " |", ""]
@@ -118,7 +133,7 @@ def reproduce(arguments, out, papers, recordings):
     for figure in figures:
         reproduce_figures.draw_all(*figure, out)
     write_csv(out / "claims.csv", rows)
-    write_text(out / "claims.md", markdown(papers, rows, recordings.files()))
+    write_text(out / "claims.md", markdown(papers, rows, replayed(tables, recordings.files()), arguments.figure))
     return rows
 
 

@@ -8,8 +8,9 @@ Each step keeps its result in the folder, and a step whose result is there is no
 interrupted validation goes on. An error is modelled / measured - 1. Latency is set apart in
 computation and I/O (time with a request under way), so that errors cannot cancel unseen.
 
-A round measures the processor and then runs every system live, so that what slows the machine for a
-while slows both. Of several rounds, the report has the medians, and the least and greatest error.
+A round measures the disk and the processor and then runs every system live, so that what slows the
+machine for a while slows all of them. Of several rounds, the report has the medians, and the least
+and greatest error.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import hashlib
 import json
 import math
 import pathlib
+import re
 import statistics
 import sys
 import tempfile
@@ -26,7 +28,7 @@ import tempfile
 from kvreplay import calls, result_tables
 from kvreplay.command_line import Parser, exit_code, number
 from kvreplay.config_json import read_json
-from kvreplay.errors import UserError, reason
+from kvreplay.errors import UserError, reason, unknown
 from kvreplay.source_tree import TOP
 
 SYSTEMS = ("in_memory", "flexgen", "quest", "clusterkv", "kvswap", "dynakv", "infinigen_star_ru",
@@ -35,6 +37,7 @@ COLUMNS = ("latency_ms", "compute_ms", "io_ms", "exposed_io_ms")
 BLOCK, DEPTH = 4096, 32  # what live takes by default: the unit of its requests, and how many
 GOAL_MEDIAN = 0.10
 GOAL_GREATEST = 0.25
+GOAL_FIRST_TOKEN = 0.20
 
 
 def tell(text):
@@ -57,6 +60,21 @@ def in_memory(system):
     return system["cache"]["part"] == "resident"
 
 
+def config_file(option, given):
+    """The file of a device or platform, which is given by name or as a file."""
+    kind = f"{option}s"
+    if pathlib.Path(given).is_file():
+        return pathlib.Path(given)
+    named = TOP / "configs" / kind / f"{given}.json"
+    if "/" not in given and named.exists():
+        return named
+    if "/" in given or given.endswith(".json"):
+        raise UserError(f"--{option}: there is no file {given}; allowed: a name of `kvreplay list {kind}`, "
+                        f"or a JSON file such as configs/{kind} holds")
+    raise unknown(f"--{option}", option, given,
+                  sorted(file.stem for file in (TOP / "configs" / kind).glob("*.json")))
+
+
 def shape_of(options):
     name = options.model_config or options.model
     if name.endswith(".json"):
@@ -69,7 +87,7 @@ def shape_of(options):
 
 def weight_bits(platform):
     """Of the model file that was probed: a config has those of the published weights."""
-    kernels = json.loads(platform.read_text(encoding="utf-8")).get("kernels", {})
+    kernels = read_json(platform).get("kernels", {})
     return [f"model.weight_bits={kernels['weight_bits']:g}"] if "weight_bits" in kernels else []
 
 
@@ -89,14 +107,14 @@ def scratch_words(options):
 
 def measure_disk(options, out):
     if options.device:
-        return pathlib.Path(options.device)
+        return config_file("device", options.device)
     device = out / "device.json"
     if not device.exists():
         probe = out / "probe.json"
         if not probe.exists():
             tell("measuring the target")
             call("device", "probe", options.target, *target_words(options), "--size",
-                 "4K,16K,64K,256K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
+                 "4K,16K,64K,256K,512K", "--depth", "1,2,4,8,16,32", "--mix", "0,100", "--rounds", 3, "--seconds",
                  options.probe_seconds, "--out", probe)
         tell("fitting the device")
         call("device", "calibrate", probe, "--part", "best", "--out", device)
@@ -105,7 +123,7 @@ def measure_disk(options, out):
 
 def measure_processor(options, cells, folder):
     if options.platform:
-        return pathlib.Path(options.platform)
+        return config_file("platform", options.platform)
     platform = folder / "platform.json"
     if not platform.exists():
         tell("measuring the processor")
@@ -148,7 +166,7 @@ def live_words(options, cell, trace):
              "--prompt", options.prompt, "--steps", options.steps, "--threads", options.threads, "--quiet"]
     if budget is not None:
         words += ["--budget", budget]
-    if needs_matrices(system):
+    if needs_matrices(system) and trace is not None:
         words += ["--adapters", trace]
     if not in_memory(system):
         words += ["--target", options.target, *target_words(options)]
@@ -205,7 +223,9 @@ def run_both(options, out, cell, device, platform, trace):
             "device": str(device.resolve())}), encoding="utf-8")
         call("run", experiment, *[word for value in sets for word in ("--set", value)], "--format",
              "none", "--out", simulated)
-    return row_of(live), row_of(simulated)
+    first_token = (read_json(live / "manifest.json").get("prompt_s", math.nan) * 1e3,
+                   float(row_of(simulated).get("ttft_ms", math.nan)))
+    return row_of(live), row_of(simulated), first_token
 
 
 def row_of(folder):
@@ -266,6 +286,29 @@ def table(rows):
     return "\n".join(lines)
 
 
+def first_token_table(found):
+    """Until the prompt is computed and written; found: by (system, budget), (measured, modelled) in
+    milliseconds of each round."""
+    rows, errors = [], {}
+    for (system, budget), rounds in found.items():
+        each = [error(modelled, measured) for measured, modelled in rounds]
+        if any(map(math.isnan, each)):
+            continue
+        label = f"{system} {budget or ''}".strip()
+        errors[label] = statistics.median(each)
+        measured, modelled = (statistics.median(pair[side] for pair in rounds) for side in (0, 1))
+        rows.append(f"| {label} | {measured:.0f} | {modelled:.0f} | {errors[label] * 100:+.1f} % |")
+    if not rows:
+        return ""
+    median = statistics.median(abs(value) for value in errors.values())
+    beyond = [f"{key} {value * 100:+.0f} %" for key, value in errors.items()
+              if abs(value) > GOAL_FIRST_TOKEN]
+    return "\n".join(["| system | first token measured, ms | modelled, ms | error |",
+                      "|---|---:|---:|---:|", *rows, "",
+                      f"- first token: median error {median * 100:.1f} %; beyond "
+                      f"{GOAL_FIRST_TOKEN * 100:.0f} %: {', '.join(beyond) if beyond else 'none'}"])
+
+
 def verdicts(rows):
     lines = []
     for column in COLUMNS[:3]:
@@ -281,33 +324,6 @@ def verdicts(rows):
                      f"{GOAL_MEDIAN * 100:.0f} %), greatest {errors[worst] * 100:+.1f} % ({worst}); beyond "
                      f"{GOAL_GREATEST * 100:.0f} %: {', '.join(beyond) if beyond else 'none'}")
     return "\n".join(lines)
-
-
-def plot(rows, stem):
-    from kvreplay import plot_chart, plot_style  # its backend takes half a second
-    from kvreplay.plot_style import plt
-
-    plot_style.set_style()
-    figure, axes = plt.subplots(1, 3, figsize=(3 * plot_style.PANEL_INCHES, 3.2))
-    styles = plot_style.series_styles(list(dict.fromkeys(row["system"] for row in rows)))
-    handles = {}
-    for axis, (column, name) in zip(axes, zip(COLUMNS[:3], ("Latency", "Computation", "I/O"))):
-        values = [value for row in rows for value in (row["measured"][column], row["modelled"][column])
-                  if value > 0]
-        if not values:
-            continue
-        ends = (min(values) / 1.25, max(values) * 1.25)
-        axis.plot(ends, ends, color="#999999", linewidth=0.8)
-        for row in rows:
-            if row["measured"][column] > 0 and row["modelled"][column] > 0:
-                handles[row["system"]], = axis.plot(
-                    row["measured"][column], row["modelled"][column], linestyle="none",
-                    label=plot_style.shown_name(row["system"]), **styles[row["system"]])
-        for which in "xy":
-            plot_chart.set_scale(axis, which, True, [*values, *ends], column)
-        axis.set(xlim=ends, ylim=ends, xlabel="Measured (ms)", ylabel="Modelled (ms)", title=name)
-    plot_style.legend_below(figure, handles.values())
-    plot_style.save(figure, stem)
 
 
 def parse_arguments():
@@ -342,9 +358,11 @@ def parse_arguments():
                         help="simulate each system on the queries of a further live run of it, so that "
                              "both read the same; without it, all follow the text under full attention")
     parser.add_argument("--rounds", type=number(int), default=1,
-                        help="how often the processor is measured and every system run (default: 1)")
-    parser.add_argument("--device", metavar="FILE", help="a fitted device, in place of a measured one")
-    parser.add_argument("--platform", metavar="FILE", help="a platform, in place of a measured one")
+                        help="how often disk and processor are measured and every system run (default: 1)")
+    parser.add_argument("--device", metavar="NAME|FILE",
+                        help="a fitted device, in place of a measured one")
+    parser.add_argument("--platform", metavar="NAME|FILE",
+                        help="a platform, in place of a measured one")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the results")
     return parser.parse_args()
 
@@ -358,15 +376,59 @@ def sha256(file):
 
 def check_numbers(options):
     """Before anything is measured."""
-    for name in ("prompt", "steps", "threads", "rounds", "probe_seconds"):
-        if not getattr(options, name) > 0:
+    for name, least, most in (("prompt", 1, 1 << 30), ("steps", 1, 1 << 30), ("threads", 1, 1024),
+                              ("rounds", 1, 1000), ("probe_seconds", 0.01, 3600)):
+        if not least <= getattr(options, name) <= most:
             raise UserError(f"--{name.replace('_', '-')}: found {getattr(options, name)}; allowed: a "
-                            "number above 0")
+                            f"number from {least} to {most}")
     for name in ("device", "platform"):
-        file = getattr(options, name)
-        if file and not pathlib.Path(file).is_file():
-            raise UserError(f"--{name}: there is no file {file}; allowed: a JSON file, such as "
-                            f"configs/{name}s holds")
+        if getattr(options, name):
+            config_file(name, getattr(options, name))
+
+
+def check_target(options):
+    """New files must be new; what may be overwritten must be there."""
+    target = pathlib.Path(options.target)
+    if options.allow_destructive:
+        if not target.exists():
+            raise UserError(f"--target: there is no {target}; allowed with --allow-destructive: a file or "
+                            "block device that is there")
+        return
+    for file in (target, pathlib.Path(f"{target}.scratch")):
+        if file.exists():
+            raise UserError(f"--target: {file} is there already; allowed: a new file, or "
+                            "--allow-destructive")
+    if not target.absolute().parent.is_dir():
+        raise UserError(f"--target: there is no folder {target.absolute().parent}; allowed: a file in a "
+                        "folder that is there")
+
+
+def check_runs(options, cells):
+    """Whether live can run each system at these lengths, with this model, its config and this target:
+    it says so without a run, as it would after minutes of measuring."""
+    for name in dict.fromkeys(name for name, _, _ in cells):
+        cell = next(cell for cell in cells if cell[0] == name)
+        call(*live_words(options, cell, None), "--model-config", shape_of(options), "--dry-run")
+    if options.adapter_text:
+        call("live", "--model", options.model, *text_words(options, options.adapter_text), "--system",
+             "in_memory", "--prompt", options.prompt, "--steps", 1, "--dry-run")
+
+
+def check_platform(options):
+    """A platform that was not measured as the runs are is told, and taken."""
+    if not options.platform:
+        return
+    source = str(read_json(config_file("platform", options.platform)).get("source", ""))
+    measured = re.search(r"platform probe --model (\S+) --threads (\d+)", source)
+    if not measured:
+        tell(f"warning: {options.platform} is no measurement of `kvreplay platform probe`")
+        return
+    model, threads = measured[1], int(measured[2])
+    if threads != options.threads:
+        tell(f"warning: {options.platform} was measured with {counted(threads, 'thread')}, and the runs have "
+             f"{options.threads}")
+    if model != pathlib.Path(options.model).stem:
+        tell(f"warning: {options.platform} was measured with {model}, and the runs are of {options.model}")
 
 
 def open_folder(options):
@@ -381,6 +443,8 @@ def open_folder(options):
     settings["target"] = str(pathlib.Path(options.target).absolute())
     for name in ("text", "adapter_text", "device", "platform"):
         given = getattr(options, name)
+        if given and name in ("device", "platform"):
+            given = config_file(name, given)
         settings[f"{name}_sha256"] = sha256(given) if given else None
     try:
         if not file.exists():
@@ -423,6 +487,9 @@ def main():
     if not cells:
         raise UserError(f"--systems: {', '.join(left_out)} need matrices; allowed: --adapter-text, or other "
                         "systems")
+    check_target(options)
+    check_runs(options, cells)
+    check_platform(options)
     out = open_folder(options)
     with open(out / "settings.json", encoding="utf-8") as held:
         try:
@@ -434,16 +501,17 @@ def main():
 
 
 def measure(options, out, cells, left_out):
-    device = measure_disk(options, out)
     trace = record_text(options, out)
-    found = {}
+    found, first_tokens = {}, {}
     for number_of_round in range(1, options.rounds + 1):
         folder = out / f"round-{number_of_round}"
         folder.mkdir(exist_ok=True)
+        device = measure_disk(options, folder)
         platform = measure_processor(options, cells, folder)
         for cell in cells:
-            both = run_both(options, folder, cell, device, platform, trace)
+            *both, first_token = run_both(options, folder, cell, device, platform, trace)
             found.setdefault(cell[:2], []).append([numbers_of(row) for row in both])
+            first_tokens.setdefault(cell[:2], []).append(first_token)
     rows = [combine(cell, found[cell[:2]]) for cell in cells]
     with open(out / "errors.csv", "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
@@ -456,15 +524,17 @@ def measure(options, out, cells, left_out):
                              *[row[side][c] for c in COLUMNS for side in ("measured", "modelled")],
                              *[row[what][c] for c in COLUMNS
                                for what in ("error", "least", "greatest")]])
+    device = f", device {pathlib.Path(options.device).name}" if options.device else ""
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
                f"{counted(options.steps, 'step')}, {counted(options.rounds, 'round')}, "
-               f"{counted(options.threads, 'thread')}, target {options.target}, device {device.name}.\n")
-    parts = [heading, table(rows), verdicts(rows)]
+               f"{counted(options.threads, 'thread')}, target {options.target}{device}.\n")
+    parts = [heading, table(rows), verdicts(rows), first_token_table(first_tokens)]
     if left_out:
         parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))
-    report = "\n\n".join(parts) + "\n"
+    report = "\n\n".join(filter(None, parts)) + "\n"
     (out / "report.md").write_text(report, encoding="utf-8")
-    plot(rows, out / "validation")
+    from kvreplay import plot_style, plot_validation  # their backend takes half a second
+    plot_style.save(plot_validation.draw(rows), out / "validation")
     print(report, end="")
     return 0
 

@@ -50,10 +50,13 @@ void TokenWidths::add_tokens(const Entries& exact, Token begin, std::span<const 
   }
 }
 
-const TokenFeatures& required_features(const Precision::Context& context) {
+const TokenFeatures& required_features(const Arguments& arguments,
+                                       const Precision::Context& context) {
   if (context.features == nullptr) {
-    throw UserError(
-        "a width per token needs the model's token statistics, which this sequence lacks");
+    throw UserError(arguments.place("part"),
+                    "a width per token needs the model's token statistics, which this sequence "
+                    "lacks",
+                    "another precision, or a recording of `kvreplay record` to replay");
   }
   return context.features->features();
 }

@@ -38,7 +38,9 @@ class TokenWidths {
   DecodedStore store_;
 };
 
-/// The context's features; throws UserError when the sequence has none.
-[[nodiscard]] const TokenFeatures& required_features(const Precision::Context& context);
+/// The context's features; throws UserError, at the place of `arguments`, when the sequence has
+/// none.
+[[nodiscard]] const TokenFeatures& required_features(const Arguments& arguments,
+                                                     const Precision::Context& context);
 
 }  // namespace kvreplay

@@ -127,7 +127,8 @@ TEST_F(VirtualMachineTest, TransfersAfterAPauseAndBesideKernelsTakeLonger) {
   measured.wake.parts["transfer"] = MeasuredKernel({{.work = 1, .us = 1}, {.work = 4, .us = 4}});
   measured.wake.parts["command"] =
       MeasuredKernel({{.work = 1, .us = 0.01}, {.work = 2, .us = 0.01}});
-  measured.beside.any = MeasuredKernel({{.work = 800, .us = 0.4}});
+  measured.beside.parts["transfer"] =
+      MeasuredKernel({{.work = 1, .us = 0.4}, {.work = 2, .us = 0.4}});
   work_.measured = &measured;
   const auto step = [](VirtualMachineTest& test) -> StepTask {
     using enum TransferKind;
