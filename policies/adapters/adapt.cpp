@@ -111,6 +111,13 @@ void check_same_model(const TraceReader& from, const TraceReader& to) {
 
 }  // namespace
 
+std::string few_tokens_warning(std::int64_t tokens, std::int64_t width) {
+  if (tokens >= width) return "";
+  return "kvreplay: warning: the adapters are made of " + std::to_string(tokens) +
+         " tokens, fewer than the " + std::to_string(width) +
+         " elements of a token's keys: what is beyond their rank is not predicted\n";
+}
+
 std::map<std::string, Adapter> make_adapters(const TraceReader& trace, std::int64_t index,
                                              const AdaptOptions& options) {
   const TraceInfo& info = trace.info();

@@ -23,6 +23,10 @@ struct AdaptOptions {
 /// What a model of 1,024 key elements per token has at a compression of 8.
 inline constexpr std::int64_t kUsualRank = 128;
 
+/// A line of a warning where matrices are made of fewer tokens than a token's keys have elements
+/// (`width`), so that the tokens cannot say what all columns are; otherwise empty.
+[[nodiscard]] std::string few_tokens_warning(std::int64_t tokens, std::int64_t width);
+
 /// The matrices that scoring parts need, made from the recorded layer at `index`, by name:
 ///
 ///   joint_lowrank [kv_heads * head_dim, rank]           leading right singular vectors of the keys

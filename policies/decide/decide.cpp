@@ -160,7 +160,7 @@ class AnyFeatures final : public TokenFeatureSource {
 struct DecidedLayer {
   LayerLog log;
   std::vector<EntryFormat> formats;
-  bool share_of_context = false;
+  AttendedBound bound;
 };
 
 /// Replays layers[index] through all systems in lockstep, on so many threads. Returns one
@@ -237,8 +237,8 @@ std::vector<DecidedLayer> decide_layer(const TraceReader& trace,
   std::vector<DecidedLayer> decided;
   for (std::size_t i = 0; i < policies.size(); ++i) {
     std::vector<EntryFormat> formats = policies[i].formats();
-    const bool share = policies[i].attends_to_share();
-    decided.push_back({std::move(policies[i]).finish(), std::move(formats), share});
+    const AttendedBound bound = policies[i].bound();
+    decided.push_back({std::move(policies[i]).finish(), std::move(formats), bound});
     decided.back().log.quality = std::move(quality[i]);
   }
   return decided;
@@ -338,7 +338,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
     log.turns = turns_of(info, steps);
     for (std::vector<DecidedLayer>& layer : layers) {
       log.formats = std::move(layer[i].formats);
-      log.share_of_context |= layer[i].share_of_context;
+      if (!layer[i].log.full_attention) log.bound = layer[i].bound;
       log.layers.push_back(std::move(layer[i].log));
     }
     logs.push_back(std::move(log));

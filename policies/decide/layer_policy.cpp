@@ -165,8 +165,8 @@ std::vector<EntryFormat> LayerPolicy::formats() const {
   return streams_.front()->formats();
 }
 
-bool LayerPolicy::attends_to_share() const {
-  return streams_.front()->attends_to_share();
+AttendedBound LayerPolicy::bound() const {
+  return full_attention_ ? AttendedBound{} : streams_.front()->bound();
 }
 
 LayerLog LayerPolicy::finish() && {

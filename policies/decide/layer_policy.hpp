@@ -150,8 +150,7 @@ class LayerPolicy {
   [[nodiscard]] bool full_attention() const { return full_attention_; }
   [[nodiscard]] std::span<const std::unique_ptr<StreamPolicy>> streams() const { return streams_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const;
-  /// AccessLog::share_of_context, by this layer.
-  [[nodiscard]] bool attends_to_share() const;
+  [[nodiscard]] AttendedBound bound() const;
   /// The complete log. Ends the policy.
   [[nodiscard]] LayerLog finish() &&;
 

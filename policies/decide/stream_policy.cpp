@@ -82,6 +82,19 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
   log_.query_heads = shape.query_heads();
 }
 
+AttendedBound StreamPolicy::bound() const {
+  AttendedBound bound{.share_of_context = selection_->selects_share() || retention_->keeps_share(),
+                      .share_of_prompt = retention_->keeps_share(),
+                      .tokens = selection_->most_tokens(),
+                      .covers_all = selection_->most_covers_all()};
+  // What is kept is counted without the step's own.
+  if (retention_->most_tokens() > 0) {
+    bound.tokens = retention_->most_tokens() + 1;
+    bound.covers_all = true;
+  }
+  return bound;
+}
+
 void StreamPolicy::on_event(const GroupEvent& event) {
   groups_.on_event(event);
   if (host_ != nullptr) host_->on_event(shape_.first_kv_head, event);
@@ -270,6 +283,9 @@ void StreamPolicy::log_step(std::span<const HeadAttention> attention) {
   const ScoreCost cost = scoring_->cost();
   log_.buffered_tokens.push_back(static_cast<std::int32_t>(groups_.buffered().size()));
   log_.held_bytes.push_back(cost.held_bytes + precision_->held_bytes());
+  log_.held_prompt_bytes = precision_->held_prompt_bytes();
+  log_.held_fixed_bytes =
+      cost.fixed_bytes + precision_->held_bytes() - precision_->held_prompt_bytes();
   log_.score_bytes.push_back(cost.read_bytes);
   log_.score_flops.push_back(cost.flops);
 }

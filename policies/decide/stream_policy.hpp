@@ -31,10 +31,7 @@ class StreamPolicy final : public EventSink {
 
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   [[nodiscard]] std::vector<EntryFormat> formats() const { return precision_->formats(); }
-  /// Whether what is attended to is a share of the sequence's length.
-  [[nodiscard]] bool attends_to_share() const {
-    return selection_->selects_share() || retention_->keeps_share();
-  }
+  [[nodiscard]] AttendedBound bound() const;
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] const Precision& precision() const { return *precision_; }
   [[nodiscard]] const Scoring& scoring() const { return *scoring_; }

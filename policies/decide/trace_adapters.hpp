@@ -8,6 +8,11 @@
 
 namespace kvreplay {
 
+/// Throws UserError unless the trace is of the model that `model` describes: its layers, heads,
+/// head size, form of keys, and either its weights or, where these were stored in another form, its
+/// name.
+void check_adapters_fit(const TraceReader& trace, const TraceInfo& model);
+
 /// The adapters that a trace carries, for a system, which errors name. The trace must outlive this
 /// object.
 class TraceAdapters final : public AdapterSource {

@@ -11,8 +11,8 @@ namespace {
 
 template <typename Layer, typename Visit>
 void for_layer_plan(Layer& layer, Visit&& visit) {
-  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting, prompt, turns] =
-      layer;
+  auto& [full_attention, sliding_window, kind, io, compute, dram, accounting, prompt, turns,
+         growth] = layer;
   auto& [read_begin, reads, merge_reads, write_begin, writes, cache_read_begin, cache_reads,
          cache_paged, prompt_write_bytes, prompt_writes, prompt_ready, region_bytes, live_bytes] =
       io;
@@ -21,6 +21,7 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
   auto& [prompt_flops, prompt_square_flops, prompt_bytes] = prompt;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
+  auto& [index_fixed, index_prompt, newest, capacity, holds_all] = growth;
   auto& [live_begin, live, cached_begin, cached, memory, buffered, index] = turns;
   visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, merge_reads,
             write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
@@ -29,17 +30,18 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
             moved_bytes, attended_tokens, score_bytes, score_flops, fetched_entries,
             decoded_entries, buffered_entries, regrouped_entries, cache_bytes, buffered_bytes,
             index_bytes, fetched_bytes, entries_bytes, live_begin, live, cached_begin, cached,
-            memory, buffered, index);
+            memory, buffered, index, index_fixed, index_prompt, newest, capacity, holds_all);
 }
 
 /// Visits the numbers of a plan, without its kinds and layers.
 template <typename Plan, typename Visit>
 void for_plan(Plan& plan, Visit&& visit) {
-  auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers, share_of_context,
+  auto& [system, kinds, prompt_tokens, steps, full_attention_layers, layers, bound,
          cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone, turns] =
       plan;
-  visit_all(visit, system, prompt_tokens, steps, full_attention_layers, share_of_context,
-            cache_has_capacity, grouping, scoring, precision, looks_ahead, heads_select_alone);
+  visit_all(visit, system, prompt_tokens, steps, full_attention_layers, bound.share_of_context,
+            bound.share_of_prompt, bound.tokens, bound.covers_all, cache_has_capacity, grouping,
+            scoring, precision, looks_ahead, heads_select_alone);
 }
 
 /// Visits the members of a shape but for its window, which may be absent.

@@ -184,6 +184,8 @@ class Placer {
         in_memory_(cache.holds_everything()),
         prompt_tokens_(log.prompt_tokens),
         turns_(log.turns),
+        formats_(log.formats),
+        last_step_(log.steps - 1),
         plan_(plan),
         step_reads_(plan.io.merge_reads),
         check_(check) {}
@@ -253,7 +255,11 @@ class Placer {
       locate_held();
     }
     const std::int64_t cache_bytes = in_memory_ ? grouped_bytes : cache_.used_bytes();
-    plan_.dram.cache_bytes = std::max(plan_.dram.cache_bytes, cache_bytes);
+    if (cache_bytes >= plan_.dram.cache_bytes) {
+      plan_.dram.cache_bytes = cache_bytes;
+      plan_.growth.newest_bytes = in_memory_ ? newest_bytes(tokens) : 0;
+    }
+    if (step == last_step_) note_capacity(grouped_bytes);
     plan_.dram.buffered_bytes =
         std::max(plan_.dram.buffered_bytes, buffered_bytes + own_bytes + layout_.held_bytes());
     plan_.io.region_bytes = in_memory_ ? 0 : layout_.region_bytes();
@@ -266,6 +272,28 @@ class Placer {
   }
 
  private:
+  /// By how much the newest entries exceed the bytes of others.
+  [[nodiscard]] std::int64_t newest_bytes(std::int64_t tokens) const {
+    const auto usual = static_cast<std::int32_t>(std::ssize(formats_)) - 1;
+    std::int64_t bytes = 0;
+    for (std::int32_t format = 0; format < usual; ++format) {
+      if (!formats_[static_cast<std::size_t>(format)].newest) continue;
+      for (const TargetStream& stream : streams_) {
+        bytes += stream.stored.tokens_in(format, tokens) *
+                 (stream.stored.format_bytes(format) - stream.stored.format_bytes(usual));
+      }
+    }
+    return bytes;
+  }
+  void note_capacity(std::int64_t grouped_bytes) {
+    std::int64_t groups = 0;
+    for (const TargetStream& stream : streams_) groups += stream.stored.groups().live_groups();
+    if (groups == 0) return;
+    plan_.growth.capacity_bytes = cache_.capacity_bytes(grouped_bytes / groups);
+    // A few groups of the last steps may not have been asked for yet.
+    plan_.growth.holds_all =
+        plan_.growth.capacity_bytes > 0 && cache_.used_bytes() >= grouped_bytes / 20 * 19;
+  }
   void check_state(std::int64_t tokens) const {
     std::vector<const StoredStream*> stored;
     for (const TargetStream& stream : streams_) stored.push_back(&stream.stored);
@@ -386,6 +414,8 @@ class Placer {
   bool in_memory_;
   std::int64_t prompt_tokens_;
   std::span<const TurnSteps> turns_;
+  std::span<const EntryFormat> formats_;
+  std::int64_t last_step_;
   LayerPlan& plan_;
   StepReads step_reads_;
   PlaceCheck* check_;  ///< null: nothing is checked
@@ -428,6 +458,10 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps,
     plan.compute.score_flops.push_back(score_flops);
     plan.compute.buffered_entries.push_back(in_memory ? 0 : buffered);
     plan.dram.index_bytes = std::max(plan.dram.index_bytes, held_bytes);
+  }
+  for (const TargetStream& stream : streams) {
+    plan.growth.index_fixed_bytes += stream.by_kv_heads(stream.log->held_fixed_bytes);
+    plan.growth.index_prompt_bytes += stream.by_kv_heads(stream.log->held_prompt_bytes);
   }
   for (std::size_t turn = 1; turn < turns.size(); ++turn) {
     std::int64_t held_bytes = 0;
@@ -654,7 +688,7 @@ IoPlan place(const AccessLog& log, const PlaceSpec& spec, std::span<const KvShap
               .steps = log.steps,
               .full_attention_layers = log.full_attention_layers,
               .layers = {},
-              .share_of_context = log.share_of_context,
+              .bound = log.bound,
               .cache_has_capacity = spec.has_capacity(),
               .turns = log.turns};
   note_parts(log, plan);

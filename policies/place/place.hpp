@@ -121,6 +121,16 @@ struct LayerPlan {
     std::int64_t entries_bytes = 0;
   };
 
+  /// What a longer sequence would have of the above.
+  struct Growth {
+    std::int64_t index_fixed_bytes = 0;   ///< of Dram::index_bytes, what does not grow
+    std::int64_t index_prompt_bytes = 0;  ///< and what grows with the prompt's tokens
+    /// Of Dram::cache_bytes, by how much the newest entries (EntryFormat::newest) exceed others.
+    std::int64_t newest_bytes = 0;
+    std::int64_t capacity_bytes = 0;  ///< of a cache that has one, of such groups as these
+    bool holds_all = false;           ///< at the end such a cache holds every group that there is
+  };
+
   /// [steps] each. Conservation: requested_bytes == hit_bytes + missed_bytes. Io::reads cover
   /// missed_bytes, and the data that the layout moves.
   struct Accounting {
@@ -158,6 +168,7 @@ struct LayerPlan {
   Accounting accounting;
   Prompt prompt;  ///< the index of the prompt
   Turns turns{};
+  Growth growth{};
 };
 
 /// Writes of the prompt are told apart by the tokens that they need, in steps of this many.
@@ -173,7 +184,7 @@ struct IoPlan {
   std::int64_t steps = 0;
   std::int64_t full_attention_layers = 0;  ///< the model's first ones, as in AccessLog
   std::vector<LayerPlan> layers;
-  bool share_of_context = false;  ///< AccessLog's
+  AttendedBound bound{};  ///< AccessLog's
   bool cache_has_capacity = false;
   // Which parts decided, for costs that were measured by part.
   std::string grouping{};

@@ -298,7 +298,9 @@ class CaptureTest(TorchTest):
 
     def test_mistakes(self):
         for options, says in ((("--layers", "4"), "0 to 3"),
-                              (("--steps", STEPS + 1), "120 tokens")):
+                              (("--steps", STEPS + 1), "120 tokens"),
+                              (("--adapt-spread",), "--adapt-text FILE"),
+                              (("--adapt-tokens", 50), "--adapt-text FILE")):
             with self.subTest(options):
                 trace, said = self.capture("bad.kvtrace.h5", *options, code=2)
                 self.assertIn(says, said)

@@ -512,7 +512,7 @@ class ImportModel(ProgramTest):
                 self.assertEqual(made.returncode, 0, made.stderr)
                 made = self.import_model(file, "pieces.kvmodel", [SOURCE / "tools/scripts/python-env"])
                 self.assertEqual(made.returncode, 0, made.stderr)
-                found = self.gguf_python(SOURCE / "tools/tokenise.py", "encode",
+                found = self.gguf_python(SOURCE / "tools/scripts/tokenise.py", "encode",
                                          self.folder / "pieces.kvmodel", text)
                 expected = sentence_piece_ids(TEXT, pieces)
                 self.assertEqual(list(map(int, found.stdout.split())), expected)

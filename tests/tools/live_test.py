@@ -225,6 +225,27 @@ class Live(ProgramTest):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
 
+    def test_adapters_of_another_model_are_refused(self):
+        record = ("record", "--token-ids", "ids.txt", "--prompt", 200, "--steps", 2,
+                  "--adapt-token-ids", "ids.txt", "--adapt-tokens", 200)
+        kvswap = (*self.live, "--system", "kvswap", "--target", "t", "--create", "16MiB", "--steps", 4)
+        others = {"heads": {"head_dim": 16, "hidden_size": 144},  # as many layers
+                  "weights": {"head_dim": 32, "hidden_size": 96, "seed": 2}}
+        for name, shape in others.items():
+            model = tiny_model.imported(self.folder / f"other-{name}.kvmodel", num_hidden_layers=4,
+                                        **shape)
+            self.succeed(*record, "--model", model, "--out", f"{name}.kvtrace.h5")
+            self.refuses([*kvswap, "--adapters", f"{name}.kvtrace.h5"],
+                         ["--adapters", f"{name}.kvtrace.h5 is of other-{name}", "where tiny has"])
+        self.succeed(*record, "--model", self.model, "--layers", "0,2", "--out", "some.kvtrace.h5")
+        self.refuses([*kvswap, "--adapters", "some.kvtrace.h5"],
+                     ["some.kvtrace.h5", "/adapter/01", "no such layer"])
+        # Other weights of a model of this name: the same, stored in another form.
+        narrow = self.folder / "narrow.kvmodel"
+        tiny_model.import_as(self.model, narrow, "bf16")
+        self.succeed(*record, "--model", narrow, "--out", "narrow.kvtrace.h5")
+        self.succeed(*kvswap, "--adapters", "narrow.kvtrace.h5", "--out", "adapted")
+
     def test_in_memory_needs_no_target(self):
         self.succeed(*self.live, "--system", "in_memory", "--steps", 4, "--generate", "--out", "memory")
         row, = read_csv(self.folder / "memory/results.csv")
@@ -344,7 +365,7 @@ class Live(ProgramTest):
                              "--platform", "oneplus12")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn("oneplus12 is no measurement of `kvreplay platform probe`", said.stderr)
-        self.assertIn("device ufs40.json", said.stdout)
+        self.assertIn("device ufs40", said.stdout)
         files = self.succeed("plot", "named", "--out", "again").splitlines()
         self.assertEqual(files, ["again.pdf", "again.png"])
         self.refuses(["report", "named"], ["named/report.md", "named/validation.png"])

@@ -256,6 +256,45 @@ class Record(ProgramTest):
         bad.write_text("101 " * (PROMPT + STEPS))
         self.refuses_to_record(["token id 101 at position 0", "0 to 100"], ids=bad)
 
+    def test_adapters_of_few_tokens_are_told(self):
+        few = self.folder / "few.txt"
+        arguments = ["record", "--model", self.models["plain"], "--token-ids", self.ids, "--prompt",
+                     PROMPT, "--steps", STEPS, "--query-window", WINDOW, "--adapt-token-ids", few]
+        for tokens, said in ((2, "made of 2 tokens, fewer than the 48 elements"),
+                             (48, None)):
+            few.write_text(" ".join(map(str, range(tokens))))
+            result = self.kvreplay(*arguments, "--out", f"few-{tokens}.kvtrace.h5")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            if said:
+                self.assertIn(said, result.stderr)
+            else:
+                self.assertNotIn("warning", result.stderr)
+        few.write_text("7")
+        result = self.kvreplay(*arguments, "--out", "bad.kvtrace.h5")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("2 tokens or more", result.stderr)
+
+    def test_options_of_adapters_need_their_text(self):
+        plain = ["record", "--model", self.models["plain"], "--token-ids", self.ids, "--prompt",
+                 PROMPT, "--steps", STEPS, "--out", "bad.kvtrace.h5"]
+        for options in (["--adapt-spread"], ["--adapt-tokens", 50]):
+            self.refuses([*plain, *options], [options[0], "without another text", "--adapt-text"])
+
+    def test_files_that_are_something_else(self):
+        trace, _ = self.record("plain", "trace.kvtrace.h5")
+        self.refuses_to_record(["--model", "trace.kvtrace.h5 is a trace", "fetch-model"], model=trace)
+        self.refuses_to_record(["mine.kvtrace.h5 is a trace"], model="mine.kvtrace.h5")
+        self.refuses_to_record(["small.gguf", "import_model.py"], model="small.gguf")
+        self.refuses_to_record(["llama3.2-1b.json is a shape"], model="./llama3.2-1b.json")
+        folder = self.folder / "folder"
+        folder.mkdir()
+        self.refuses_to_record(["is a folder", "import_model.py"], model=folder)
+        self.refuses_to_record(["folder: is a folder", "a file of token ids"], ids=folder)
+        self.refuses(["record", "--model", self.models["plain"], "--text", folder, "--out",
+                      "bad.kvtrace.h5"], ["folder: is a folder", "a text file"])
+        self.refuses(["record", "--model", self.models["plain"], "--text", "nothing.txt", "--out",
+                      "bad.kvtrace.h5"], ["nothing.txt: there is no such file"])
+
     def test_model_files_that_are_not_sound(self):
         sound = self.models["plain"].read_bytes()
         broken = self.folder / "broken.kvmodel"

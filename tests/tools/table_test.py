@@ -33,6 +33,23 @@ class Tables(ProgramTest):
         self.assert_fits(self.succeed("table", "run", "--width", 80), 80)
         self.assertNotIn("Not shown", self.succeed("table", "run", "--width", 0))
 
+    def test_a_longer_context_marks_hit_rates_and_has_no_quality(self):
+        printed = self.succeed(*self.run_words, "--set", "model.context_tokens=1024", "--out",
+                               "longer")
+        self.assertIn("* of the recording's own length", printed)
+        rows = list(csv.DictReader(io.StringIO((self.folder / "longer/results.csv").read_text())))
+        self.assertEqual({row[name] for row in rows for name in
+                          ("recall", "attention_mass", "output_error", "residual_error",
+                           "worst_layer", "worst_layer_error")}, {""})
+        for row in rows:
+            self.assertIn(", stretched from 264", row["projection"])
+        table = self.succeed("table", "longer", "--columns", "system,hit_rate", "--width", 0)
+        for line, row in zip((line for line in table.splitlines() if "quest" in line),
+                             (row for row in rows if row["system"] == "quest")):
+            self.assertRegex(line, r"[01]\.\d+\*", row)
+        own = self.succeed("table", "run", "--columns", "system,hit_rate", "--width", 0)
+        self.assertNotIn("*", own)
+
     def test_the_table_again_is_what_the_run_printed(self):
         self.assertEqual(self.succeed("table", "run"), self.printed)
         self.assertEqual(self.succeed("table", "run/results.csv"), self.printed)

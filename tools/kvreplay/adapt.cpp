@@ -39,7 +39,10 @@ void add_adapt(CLI::App& program) {
   command->callback([options] {
     const TraceReader to(options->to);
     if (options->spread) options->adapt.positions = to.info().tokens;
-    adapt_trace(TraceReader(options->from), to, options->adapt, options->out);
+    const TraceReader from(options->from);
+    const TraceInfo& source = from.info();
+    std::cerr << few_tokens_warning(source.tokens, source.kv_heads * source.head_dim);
+    adapt_trace(from, to, options->adapt, options->out);
     if (!adapters_of_own_text(TraceReader(options->out)).empty()) {
       std::cerr << "kvreplay: warning: both traces are of the same text; what the matrices predict "
                    "looks better than on another text\n";

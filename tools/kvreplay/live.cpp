@@ -98,20 +98,7 @@ class OwnedAdapters final : public AdapterSource {
  public:
   OwnedAdapters(const std::string& trace, const Model& model, const std::string& system)
       : trace_(trace), adapters_(trace_, system) {
-    const Architecture& a = model.architecture();
-    const TraceInfo& of = trace_.info();
-    const auto text = [](std::int64_t layers, std::int64_t query_heads, std::int64_t kv_heads,
-                         std::int64_t head_dim) {
-      return std::to_string(layers) + " layers " + std::to_string(query_heads) + "/" +
-             std::to_string(kv_heads) + "x" + std::to_string(head_dim);
-    };
-    const std::string found = text(of.layers, of.query_heads, of.kv_heads, of.head_dim);
-    const std::string wanted = text(a.layers, a.query_heads, a.kv_heads, a.head_dim);
-    if (found == wanted) return;
-    throw UserError(
-        {"--adapters", ""},
-        trace + " is of " + of.model + ", " + found + ", where " + model.name() + " has " + wanted,
-        "a trace of the model that is run");
+    check_adapters_fit(trace_, trace_info(model, {}));
   }
   [[nodiscard]] Adapter adapter(std::int64_t layer, const std::string& name) const override {
     return adapters_.adapter(layer, name);

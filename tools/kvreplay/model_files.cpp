@@ -54,6 +54,21 @@ std::string model_folder() {
 }
 
 std::string find_model(const std::string& name_or_file) {
+  const auto refuse = [&](const std::string& found, const std::string& more) {
+    throw UserError({"--model", ""}, name_or_file + " is " + found,
+                    "a model of `kvreplay fetch-model`, or a .kvmodel file" + more);
+  };
+  if (name_or_file.ends_with(".h5")) refuse("a trace, which holds no weights", "");
+  if (name_or_file.ends_with(".gguf")) {
+    refuse("no model file yet", " (tools/scripts/python-env tools/scripts/import_model.py " +
+                                    name_or_file + " NAME.kvmodel makes one)");
+  }
+  if (name_or_file.ends_with(".json")) refuse("a shape, which holds no weights", "");
+  if (std::filesystem::is_directory(name_or_file) && name_or_file.find('/') != std::string::npos) {
+    refuse("a folder",
+           " (tools/scripts/import_model.py makes one of a folder in Hugging Face's "
+           "form)");
+  }
   if (name_or_file.find('/') != std::string::npos || name_or_file.ends_with(kEnding)) {
     return name_or_file;
   }

@@ -90,11 +90,7 @@ std::vector<std::map<std::string, Adapter>> adapters_of(const RecordCommand& com
     throw UserError({text.source, ""}, "a text of " + std::to_string(text.ids.size()) + " tokens",
                     "2 tokens or more");
   }
-  if (tokens < model.architecture().kv_size()) {
-    std::cerr << "kvreplay: warning: the adapters are made of " << tokens
-              << " tokens, fewer than the " << model.architecture().kv_size()
-              << " elements of a token's keys: what is beyond their rank is not predicted\n";
-  }
+  std::cerr << few_tokens_warning(tokens, model.architecture().kv_size());
   RecordOptions other = options;
   other.ids = std::move(text.ids);
   other.text_source = std::move(text.source);

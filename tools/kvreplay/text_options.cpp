@@ -19,6 +19,14 @@
 namespace kvreplay {
 namespace {
 
+void check_is_text_file(const std::string& file, const std::string& allowed) {
+  if (std::filesystem::is_directory(file)) throw UserError({file, ""}, "is a folder", allowed);
+  if (!std::filesystem::exists(file)) throw UserError({file, ""}, "there is no such file", allowed);
+  if (!std::filesystem::is_regular_file(file)) {
+    throw UserError({file, ""}, "is no regular file", allowed);
+  }
+}
+
 std::vector<std::int32_t> tokenise_file(const Model& model, const std::string& file) {
   if (!model.has_tokenizer()) {
     throw UserError({model.file(), "tokenizer"}, "the model file holds none", "--token-ids");
@@ -74,11 +82,7 @@ ModelText load_text(const TextOptions& options, const Model& model) {
             info.decode_steps()};
   }
   const std::string& file = options.text.empty() ? options.token_ids : options.text;
-  if (!std::filesystem::is_regular_file(file)) {
-    throw UserError({file, ""},
-                    std::filesystem::exists(file) ? "is no file" : "there is no such file",
-                    "a text file");
-  }
+  check_is_text_file(file, options.text.empty() ? "a file of token ids" : "a text file");
   return {options.text.empty() ? parse_token_ids(read_text_file(file, "a text file"), file)
                                : tokenise_file(model, file),
           std::filesystem::path(file).filename().string(), sha256_file(file), std::nullopt,
@@ -86,11 +90,8 @@ ModelText load_text(const TextOptions& options, const Model& model) {
 }
 
 Chat load_chat(const std::string& file, const Model& model) {
-  if (!std::filesystem::is_regular_file(file)) {
-    throw UserError(
-        {file, ""}, "there is no such file",
-        "a file with one turn per line, such as {\"role\": \"user\", \"content\": ...}");
-  }
+  check_is_text_file(
+      file, "a file with one turn per line, such as {\"role\": \"user\", \"content\": ...}");
   if (!model.has_tokenizer()) {
     throw UserError({model.file(), "tokenizer"}, "the model file holds none",
                     "a model file with one, for --chat");

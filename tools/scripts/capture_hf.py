@@ -863,13 +863,19 @@ def main():
                           "stored with the trace, as by `kvreplay adapt`, which must be built")
     adapters.add_argument("--adapt-ids", type=pathlib.Path, metavar="FILE",
                           help="the same, from token ids")
-    parser.add_argument("--adapt-tokens", type=positive, default=4096, metavar="N",
+    parser.add_argument("--adapt-tokens", type=positive, metavar="N",
                         help="first tokens of that text that are read (default: %(default)s)")
     parser.add_argument("--adapt-spread", action="store_true",
                         help="turn that text's keys and queries to positions spread evenly over "
                         "the recording's length, as if the text were as long")
     arguments = parser.parse_args()
     adapted = arguments.adapt_text is not None or arguments.adapt_ids is not None
+    for option, given in (("--adapt-tokens", arguments.adapt_tokens is not None),
+                          ("--adapt-spread", arguments.adapt_spread)):
+        if given and not adapted:
+            raise UserError(f"{option}: given without a text to make adapters of; allowed: "
+                            "--adapt-text FILE or --adapt-ids FILE beside it")
+    arguments.adapt_tokens = arguments.adapt_tokens or 4096
     (capture_adapted if adapted else capture)(arguments)
 
 

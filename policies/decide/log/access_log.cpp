@@ -58,6 +58,21 @@ void for_stream_data(Log& log, Visit&& visit) {
   visit("score_flops", log.score_flops);
 }
 
+/// The attributes of a bound that are absent where they are 0.
+template <typename Bound, typename Visit>
+void for_rest_of_bound(Bound& bound, Visit&& visit) {
+  visit("share_of_prompt", bound.share_of_prompt);
+  visit("most_tokens", bound.tokens);
+  visit("most_covers_all", bound.covers_all);
+}
+
+/// Attributes of a stream that are absent where they are 0.
+template <typename Log, typename Visit>
+void for_held_parts(Log& log, Visit&& visit) {
+  visit("held_fixed_bytes", log.held_fixed_bytes);
+  visit("held_prompt_bytes", log.held_prompt_bytes);
+}
+
 /// The attributes of a stream that say what its prompt took; each may be absent.
 template <typename Work, typename Visit>
 void for_prompt_work(Work& work, Visit&& visit) {
@@ -132,9 +147,11 @@ void read(const Hdf5File& file, const std::string& path, NumberSets& sets) {
 std::string to_text(const std::vector<EntryFormat>& formats) {
   nlohmann::json list = nlohmann::json::array();
   for (const EntryFormat& format : formats) {
-    list.push_back({{"name", format.name},
-                    {"bits_per_element", format.bits_per_element},
-                    {"overhead_bits_per_head", format.overhead_bits_per_head}});
+    nlohmann::json& listed = list.emplace_back(
+        nlohmann::json{{"name", format.name},
+                       {"bits_per_element", format.bits_per_element},
+                       {"overhead_bits_per_head", format.overhead_bits_per_head}});
+    if (format.newest) listed["newest"] = true;
   }
   return list.dump();
 }
@@ -143,8 +160,8 @@ std::vector<EntryFormat> formats_from(const std::string& text, const SourceLocat
   std::vector<EntryFormat> formats;
   try {
     for (const nlohmann::json& format : nlohmann::json::parse(text)) {
-      formats.push_back(
-          {format.at("name"), format.at("bits_per_element"), format.at("overhead_bits_per_head")});
+      formats.push_back({format.at("name"), format.at("bits_per_element"),
+                         format.at("overhead_bits_per_head"), format.value("newest", false)});
     }
   } catch (const nlohmann::json::exception&) {
     throw UserError(place, "attribute formats is no list of formats",
@@ -224,9 +241,11 @@ void write_layer(Hdf5File& file, const std::string& path, const LayerLog& layer,
     if (stream.coarse_channels > 0) {
       file.write_integer_attribute(folder, "coarse_channels", stream.coarse_channels);
     }
-    for_prompt_work(stream.prompt_work, [&](const char* name, const auto& value) {
+    const auto write_unless_zero = [&](const char* name, const auto& value) {
       if (value != 0) file.write_integer_attribute(folder, name, std::int64_t{value});
-    });
+    };
+    for_held_parts(stream, write_unless_zero);
+    for_prompt_work(stream.prompt_work, write_unless_zero);
     for_stream_data(stream, [&](const char* name, const auto& values) {
       write(file, folder + "/" + name, values);
     });
@@ -268,7 +287,7 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
     if (file.has_attribute(folder, "coarse_channels")) {
       stream.coarse_channels = file.integer_attribute(folder, "coarse_channels");
     }
-    for_prompt_work(stream.prompt_work, [&]<typename Number>(const char* name, Number& value) {
+    const auto read_where_given = [&]<typename Number>(const char* name, Number& value) {
       if (!file.has_attribute(folder, name)) return;
       const std::int64_t found = file.integer_attribute(folder, name);
       if (found < 0) {
@@ -276,7 +295,9 @@ LayerLog read_layer(const Hdf5File& file, const std::string& path, std::int64_t 
                         std::string("found ") + name + " " + std::to_string(found), "from 0");
       }
       value = static_cast<Number>(found);
-    });
+    };
+    for_held_parts(stream, read_where_given);
+    for_prompt_work(stream.prompt_work, read_where_given);
     // The sizes of other arrays follow from these.
     if (stream.query_heads < 1 || stream.query_heads > log.query_heads || stream.rows < 0 ||
         stream.rows > stream.query_heads) {
@@ -328,7 +349,10 @@ void write_access_log(const AccessLog& log, const std::string& path) {
   file.write_text_attribute("/", "system", log.system);
   file.write_text_attribute("/", "decide_config", log.decide_config);
   file.write_text_attribute("/", "formats", to_text(log.formats));
-  file.write_integer_attribute("/", "share_of_context", log.share_of_context ? 1 : 0);
+  file.write_integer_attribute("/", "share_of_context", log.bound.share_of_context ? 1 : 0);
+  for_rest_of_bound(log.bound, [&](const char* name, const auto& value) {
+    if (value != 0) file.write_integer_attribute("/", name, std::int64_t{value});
+  });
   file.write_integer_attribute("/", "query_heads", log.query_heads);
   file.write_integer_attribute("/", "kv_heads", log.kv_heads);
   file.write_integer_attribute("/", "head_dim", log.head_dim);
@@ -365,7 +389,12 @@ AccessLog read_access_log(const std::string& path) {
   log.decide_config = file.text_attribute("/", "decide_config");
   log.full_attention_layers = full_attention_layers_of(log.decide_config, file.place("/"));
   log.formats = formats_from(file.text_attribute("/", "formats"), file.place("/"));
-  log.share_of_context = file.integer_attribute("/", "share_of_context") != 0;
+  log.bound.share_of_context = file.integer_attribute("/", "share_of_context") != 0;
+  for_rest_of_bound(log.bound, [&]<typename Number>(const char* name, Number& value) {
+    if (file.has_attribute("/", name)) {
+      value = static_cast<Number>(std::max<std::int64_t>(0, file.integer_attribute("/", name)));
+    }
+  });
   log.query_heads = file.integer_attribute("/", "query_heads");
   log.kv_heads = file.integer_attribute("/", "kv_heads");
   log.head_dim = file.integer_attribute("/", "head_dim");

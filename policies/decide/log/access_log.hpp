@@ -52,6 +52,10 @@ struct StreamLog {
   std::vector<std::int32_t> buffered_tokens;
   /// [steps], bytes in DRAM beside the entries: representatives, factors of low-rank keys.
   std::vector<std::int64_t> held_bytes;
+  // Of these: what a longer sequence has as well (codebooks), and what grows with the prompt's
+  // tokens, in groups or not (factors of low-rank keys). The rest grows with the tokens in groups.
+  std::int64_t held_fixed_bytes = 0;
+  std::int64_t held_prompt_bytes = 0;
   std::vector<std::int64_t> score_bytes;  ///< [steps], read from DRAM to score
   std::vector<std::int64_t> score_flops;  ///< [steps]
 
@@ -106,6 +110,16 @@ struct TurnSteps {
   friend bool operator==(const TurnSteps&, const TurnSteps&) = default;
 };
 
+/// How the number of tokens that a step attends to, in layers that select, depends on the
+/// sequence's length. With none of the members it attends to all.
+struct AttendedBound {
+  bool share_of_context = false;  ///< it is a share of the length
+  bool share_of_prompt = false;   ///< of the prompt's, and not of the tokens so far
+  std::int64_t tokens = 0;        ///< so many at most; 0 = no such number
+  bool covers_all = false;  ///< `tokens` counts those in memory outside groups and the step's own
+  friend bool operator==(const AttendedBound&, const AttendedBound&) = default;
+};
+
 /// What stage 1 decided for one system on one trace: a value that depends on nothing else.
 struct AccessLog {
   std::string trace_hash;
@@ -114,8 +128,7 @@ struct AccessLog {
   /// So many of the model's first layers use full attention, recorded or not; `decide_config` says
   /// it too.
   std::int64_t full_attention_layers = 0;
-  /// How much a step attends to, in layers that select, is a share of the sequence's length.
-  bool share_of_context = false;
+  AttendedBound bound{};
   std::int64_t query_heads = 0;  ///< as recorded
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;

@@ -12,6 +12,8 @@ struct EntryFormat {
   std::string name;
   double bits_per_element = 16;       ///< codes, and scales shared by a fixed number of elements
   double overhead_bits_per_head = 0;  ///< scales that occur once per head's key and value
+  /// Only of the newest entries, as many of a longer sequence.
+  bool newest = false;
 
   /// Bytes of one entry: key and value of `kv_heads` heads.
   [[nodiscard]] std::int64_t entry_bytes(std::int64_t kv_heads, std::int64_t head_dim) const {

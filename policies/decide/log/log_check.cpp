@@ -57,6 +57,10 @@ class StreamCheck {
                 "out_of_range");
     check_range(stream_.coarse_channels, 0, std::numeric_limits<std::int64_t>::max(), place_,
                 "coarse_channels");
+    check_range(stream_.held_fixed_bytes, 0, std::numeric_limits<std::int64_t>::max(), place_,
+                "held_fixed_bytes");
+    check_range(stream_.held_prompt_bytes, 0, std::numeric_limits<std::int64_t>::max(), place_,
+                "held_prompt_bytes");
   }
 
   /// Tokens of the segment lie in [0, end).

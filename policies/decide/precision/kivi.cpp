@@ -19,7 +19,7 @@ class Kivi final : public Precision {
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     const std::string name = "int" + std::to_string(bits_);
     const double bits = bits_ + kGroupOverheadBits / static_cast<double>(group_);
-    return {{"fp16", 16, 0}, {"key_" + name, (bits + 16) / 2, 0}, {name, bits, 0}};
+    return {{"fp16", 16, 0, true}, {"key_" + name, (bits + 16) / 2, 0, true}, {name, bits, 0}};
   }
 
   void add_tokens(const Entries& exact, Token begin, Token end, EventSink& events) override {

@@ -90,10 +90,10 @@ class LowRankKeys final : public Precision {
   /// This stream's share of the factors: [tokens, rank] of all heads, of the prompt's tokens that
   /// are still visible, and [rank, head_dim] of its own.
   [[nodiscard]] std::int64_t held_bytes() const override {
-    const std::int64_t tokens = std::max<std::int64_t>(0, prompt_tokens_ - visible_);
-    const std::int64_t per_column =
-        2 * (tokens * shape_.kv_heads / layer_heads_ + shape_.kv_heads * shape_.head_dim);
-    return std::llround(static_cast<double>(per_column * rank_) * cost_per_column_);
+    return of_columns(2 * (own_tokens() + shape_.kv_heads * shape_.head_dim));
+  }
+  [[nodiscard]] std::int64_t held_prompt_bytes() const override {
+    return of_columns(2 * own_tokens());
   }
   /// This stream's share of the layer's factorisation: the products of the keys with each other,
   /// their eigenvectors (9 w^3: Golub and Van Loan, section 8.3), and the factors.
@@ -131,6 +131,13 @@ class LowRankKeys final : public Precision {
   }
 
  private:
+  /// This stream's share of the rows of the factor that all streams have in common.
+  [[nodiscard]] std::int64_t own_tokens() const {
+    return std::max<std::int64_t>(0, prompt_tokens_ - visible_) * shape_.kv_heads / layer_heads_;
+  }
+  [[nodiscard]] std::int64_t of_columns(std::int64_t per_column) const {
+    return std::llround(static_cast<double>(per_column * rank_) * cost_per_column_);
+  }
   static void reencode(std::span<const Token> tokens, EventSink& events) {
     if (tokens.empty()) return;
     events.on_event({EventKind::kReencoded, kNoGroup, kWhole, tokens});

@@ -56,6 +56,8 @@ class Precision {
   [[nodiscard]] virtual PromptWork prompt_work(std::int64_t /*tokens*/) const { return {}; }
   /// Bytes of DRAM that decoding needs beside the entries themselves.
   [[nodiscard]] virtual std::int64_t held_bytes() const { return 0; }
+  /// Of these, what grows with the prompt's tokens; the rest does not depend on its length.
+  [[nodiscard]] virtual std::int64_t held_prompt_bytes() const { return 0; }
   /// How many elements the format's range does not suit: saturated, or stored with far coarser
   /// steps than others. Of a part that scales, none.
   [[nodiscard]] virtual std::int64_t out_of_range() const { return 0; }

@@ -25,6 +25,7 @@ class AtPrefill final : public Retention {
         sums_(static_cast<std::size_t>(
             std::max<std::int64_t>(context.prompt_tokens - options.window, 0))) {}
 
+  [[nodiscard]] std::int64_t most_tokens() const override { return options_.capacity; }
   [[nodiscard]] bool needs_attention() const override { return true; }
   /// The weights of the window's queries, once more: a prefill that does not keep them computes
   /// them for this.

@@ -44,6 +44,8 @@ class Retention {
   /// layer_ratio.
   [[nodiscard]] virtual bool compares_layers() const { return false; }
   [[nodiscard]] virtual double layer_score() const { return 0; }
+  /// The most tokens that the part keeps of a prompt of any length; 0 = no such number.
+  [[nodiscard]] virtual std::int64_t most_tokens() const { return 0; }
   /// Whether the part keeps a share of the prompt's tokens.
   [[nodiscard]] virtual bool keeps_share() const { return false; }
   /// Whether the part emits kReencoded, between formats 0 and 1; the precision part must then

@@ -12,6 +12,7 @@ class SinksAndWindow final : public Retention {
   SinksAndWindow(std::int64_t sinks, std::int64_t window, const Context& context)
       : sinks_(sinks), window_(window), prompt_tokens_(context.prompt_tokens) {}
 
+  [[nodiscard]] std::int64_t most_tokens() const override { return sinks_ + window_; }
   void after_prompt(const Groups& groups, EventSink& events) override {
     live_.start(prompt_tokens_, groups);
     trim(groups, events);

@@ -40,6 +40,7 @@ class Tailored final : public Retention {
         original_budget_(original_budget(context.layer_ratio)) {}
 
   [[nodiscard]] bool needs_attention() const override { return options_.mode != Mode::kWindow; }
+  [[nodiscard]] std::int64_t most_tokens() const override { return options_.budget; }
   [[nodiscard]] bool compares_layers() const override { return options_.mode == Mode::kTailored; }
   [[nodiscard]] bool reencodes() const override {
     return options_.mode == Mode::kTailored || options_.mode == Mode::kQuantised;

@@ -75,8 +75,10 @@ class ProductQuantisation final : public Scoring {
     }
     const std::int64_t code_bits =
         groups.grouped_tokens() * std::ssize(books_) * quantiser_.code_bits;
-    const std::int64_t held = code_bits / 8 + 2 * shape_.kv_heads * centroids * shape_.head_dim;
+    const std::int64_t books = 2 * shape_.kv_heads * centroids * shape_.head_dim;
+    const std::int64_t held = code_bits / 8 + books;
     cost_ = {.held_bytes = held,
+             .fixed_bytes = books,
              .read_bytes = held,
              .flops = shape_.query_heads() * (2 * centroids * shape_.head_dim +
                                               groups.grouped_tokens() * quantiser_.subspaces)};

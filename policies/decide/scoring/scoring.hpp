@@ -30,7 +30,8 @@ struct Scores {
 struct ScoreCost {
   /// Representatives in DRAM, at 2 bytes per element unless the part says otherwise.
   std::int64_t held_bytes = 0;
-  std::int64_t read_bytes = 0;  ///< read from DRAM per scoring
+  std::int64_t fixed_bytes = 0;  ///< of these, what does not grow with the tokens: codebooks
+  std::int64_t read_bytes = 0;   ///< read from DRAM per scoring
   std::int64_t flops = 0;
 };
 

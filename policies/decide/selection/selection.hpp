@@ -46,6 +46,10 @@ class Selection {
                       std::vector<RowSelection>& selected) = 0;
   /// Whether a row's budget is a share of the tokens so far.
   [[nodiscard]] virtual bool selects_share() const { return false; }
+  /// The most tokens that a row selects of a sequence of any length; 0 = no such number.
+  [[nodiscard]] virtual std::int64_t most_tokens() const { return 0; }
+  /// Whether that number counts those in memory outside groups and the step's own.
+  [[nodiscard]] virtual bool most_covers_all() const { return false; }
   /// About how many runs of consecutive groups a row selects at most, of a sequence of so many
   /// tokens: what a log has to hold.
   [[nodiscard]] virtual std::int64_t most_runs(std::int64_t tokens) const = 0;

@@ -30,6 +30,8 @@ class Threshold final : public Selection {
   }
 
   [[nodiscard]] bool selects_share() const override { return cap_.is_share(); }
+  [[nodiscard]] std::int64_t most_tokens() const override { return cap_.fixed_tokens(); }
+  [[nodiscard]] bool most_covers_all() const override { return cap_.covers_all(); }
   [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
     return cap_.most_tokens(tokens);
   }

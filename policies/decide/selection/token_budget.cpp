@@ -27,6 +27,8 @@ class TokenBudget final : public Selection {
   }
 
   [[nodiscard]] bool selects_share() const override { return budget_.is_share(); }
+  [[nodiscard]] std::int64_t most_tokens() const override { return budget_.fixed_tokens(); }
+  [[nodiscard]] bool most_covers_all() const override { return budget_.covers_all(); }
   [[nodiscard]] std::int64_t most_runs(std::int64_t tokens) const override {
     return budget_.most_tokens(tokens);
   }

@@ -59,6 +59,10 @@ class Cache {
   [[nodiscard]] virtual bool contains(GroupKey key) const = 0;
   /// Bytes of the groups held now.
   [[nodiscard]] virtual std::int64_t used_bytes() const = 0;
+  /// What the cache may hold of groups of so many bytes each; 0 = it has no capacity.
+  [[nodiscard]] virtual std::int64_t capacity_bytes(std::int64_t /*group_bytes*/) const {
+    return 0;
+  }
   /// Everything is in memory from the start; nothing is on flash.
   [[nodiscard]] virtual bool holds_everything() const { return false; }
 

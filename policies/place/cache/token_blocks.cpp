@@ -19,6 +19,7 @@ class TokenBlocks final : public Cache {
   TokenBlocks(const Arguments& arguments, const Context& context)
       : block_tokens_(arguments.integer("block_tokens")),
         capacity_blocks_(arguments.integer("capacity_blocks")),
+        block_bytes_(block_tokens_ * context.streams * context.entry_bytes),
         bytes_(context.streams, kNotHeld) {}
 
   bool access(const Access& access, std::span<const Token> members) override {
@@ -69,6 +70,9 @@ class TokenBlocks final : public Cache {
 
   [[nodiscard]] bool contains(GroupKey key) const override { return bytes_.get(key) != kNotHeld; }
   [[nodiscard]] std::int64_t used_bytes() const override { return used_bytes_; }
+  [[nodiscard]] std::int64_t capacity_bytes(std::int64_t) const override {
+    return capacity_blocks_ * block_bytes_;
+  }
 
  private:
   static constexpr std::int64_t kNotHeld = -1;
@@ -110,6 +114,7 @@ class TokenBlocks final : public Cache {
 
   std::int64_t block_tokens_;
   std::int64_t capacity_blocks_;
+  std::int64_t block_bytes_;
   KeyMap<std::int64_t> bytes_;  // of groups held
   std::map<std::int64_t, Block> blocks_;
   std::int64_t used_bytes_ = 0;

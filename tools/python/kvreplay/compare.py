@@ -280,7 +280,7 @@ def plot(rows, names_of_runs, stem):
     figure.kvreplay_grows = True  # by its legend
     for axis, column in zip(axes[0], panels):
         of_column = rows[rows["column"] == column].set_index("key")
-        for run, offset, colour in ((0, 0.2, plot_style.COLOURS[0]), (1, -0.2, plot_style.COLOURS[1])):
+        for run, offset, colour in ((0, -0.2, plot_style.COLOURS[0]), (1, 0.2, plot_style.COLOURS[1])):
             axis.barh([i + offset for i in range(len(keys))],
                       [of_column["ab"[run]].get(key, math.nan) for key in keys], height=0.36,
                       color=colour, label=names_of_runs[run])

@@ -116,7 +116,7 @@ def own_figures(kind, folder, quality):
         return [("needles", plot_chart.draw(drawn, title_of(rows, [folder])))]
     if kind == "recommendation":
         rows = chart_rows([folder])
-        drawn = plot_chart.Chart(rows, x="tokens_per_s", y=["output_error"])
+        drawn = plot_chart.Chart(rows, x="tokens_per_s", y=["output_error"], by=["system"])
         return [("figure", plot_chart.draw(drawn, title_of(rows, [folder])))]
     modules = {"claims": plot_claims, "closed-loop": plot_closed_loop, "live": plot_live,
                "replay": plot_replay, "tuning": plot_tuning, "validation": plot_validation}

@@ -20,6 +20,11 @@ class Budget {
   /// The budget at this step; at least 0.
   [[nodiscard]] std::int64_t tokens(const Groups& groups) const;
   [[nodiscard]] bool is_share() const { return tokens_ == 0; }
+  /// The budget in tokens; 0 where it is a share.
+  [[nodiscard]] std::int64_t fixed_tokens() const {
+    return covers_ == Covers::kSinks ? std::max<std::int64_t>(0, tokens_ - sink_tokens_) : tokens_;
+  }
+  [[nodiscard]] bool covers_all() const { return covers_ == Covers::kAll; }
   /// No step's budget is larger in a sequence of `tokens`.
   [[nodiscard]] std::int64_t most_tokens(std::int64_t tokens) const;
 

@@ -36,6 +36,9 @@ class BoundedCache : public Cache {
   void erase(GroupKey key) final;
   [[nodiscard]] bool contains(GroupKey key) const final { return bytes_.get(key) != kNotHeld; }
   [[nodiscard]] std::int64_t used_bytes() const final { return used_bytes_; }
+  [[nodiscard]] std::int64_t capacity_bytes(std::int64_t group_bytes) const final {
+    return capacity_.in_groups ? capacity_.limit * group_bytes : capacity_.limit;
+  }
   [[nodiscard]] bool paged_by_layer() const final { return paged_by_layer_; }
 
  protected:

@@ -5,7 +5,7 @@
 namespace kvreplay {
 
 StoredStream::StoredStream(std::vector<std::int64_t> format_bytes)
-    : format_bytes_(std::move(format_bytes)) {}
+    : format_bytes_(std::move(format_bytes)), reencoded_(format_bytes_.size()) {}
 
 void StoredStream::on_event(const GroupEvent& event) {
   switch (event.kind) {
@@ -58,6 +58,10 @@ void StoredStream::add(GroupId group, std::int64_t bytes) {
 void StoredStream::reencode(Token token, std::int32_t format) {
   const auto index = static_cast<std::size_t>(token);
   const std::int64_t before = entry_bytes(token);
+  if (const std::int32_t old = this->format(token); old > 0) {
+    --reencoded_[static_cast<std::size_t>(old)];
+  }
+  if (format > 0) ++reencoded_[static_cast<std::size_t>(format)];
   if (index >= format_.size()) format_.resize(index + 1, 0);
   format_[index] = format;
   const std::int64_t change = entry_bytes(token) - before;

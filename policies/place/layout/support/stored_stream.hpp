@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -24,8 +25,18 @@ class StoredStream final : public EventSink {
   [[nodiscard]] std::int64_t entry_bytes(Token token) const {
     return format_bytes_[static_cast<std::size_t>(format(token))];
   }
+  /// Of one entry in the format.
+  [[nodiscard]] std::int64_t format_bytes(std::int32_t format) const {
+    return format_bytes_[static_cast<std::size_t>(format)];
+  }
   [[nodiscard]] std::int64_t group_bytes(GroupId group) const {
     return group_bytes_[static_cast<std::size_t>(group)];
+  }
+  /// How many of the tokens [0, `tokens`) are in a format, evicted ones among them. All tokens
+  /// beyond must be in format 0.
+  [[nodiscard]] std::int64_t tokens_in(std::int32_t format, std::int64_t tokens) const {
+    if (format > 0) return reencoded_[static_cast<std::size_t>(format)];
+    return tokens - std::accumulate(reencoded_.begin(), reencoded_.end(), std::int64_t{0});
   }
   /// Bytes of all entries in groups.
   [[nodiscard]] std::int64_t grouped_bytes() const { return grouped_bytes_; }
@@ -50,7 +61,8 @@ class StoredStream final : public EventSink {
   std::vector<std::int32_t> format_;  // by token; empty while all are in format 0
   std::int64_t grouped_bytes_ = 0;
   std::int64_t evicted_bytes_ = 0;
-  std::int64_t reencoded_bytes_ = 0;  // by which re-encoded entries exceed format 0's bytes
+  std::vector<std::int64_t> reencoded_;  // tokens by format, without format 0
+  std::int64_t reencoded_bytes_ = 0;     // by which re-encoded entries exceed format 0's bytes
 };
 
 }  // namespace kvreplay
