@@ -23,6 +23,7 @@ TEST(ShippedTest, NamesAreFiles) {
   EXPECT_THAT(find_trace("story", {}), EndsWith("traces/data/smollm2-135m-story-3k.kvtrace.h5"));
   EXPECT_THAT(find_trace("dialogue", {}), EndsWith("smollm2-135m-dialogue-6k.kvtrace.h5"));
   EXPECT_EQ(find_trace("smollm2-135m-story-3k", {}), find_trace("story", {}));
+  EXPECT_EQ(find_trace("chat-4k-qwen2.5-coder-1.5b", {}), find_trace("chat", {}));
 }
 
 TEST(ShippedTest, PathsAreTakenAsTheyAre) {
