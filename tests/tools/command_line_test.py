@@ -70,7 +70,7 @@ class CommandLine(ProgramTest):
                 done = self.kvreplay(command, option, number)
                 self.assertEqual(done.returncode, 2)
                 self.assertIn(f"{option}: found '{number}'; allowed: an integer from ", done.stderr)
-                self.assertIn("such as 512 or 16K", done.stderr)
+                self.assertEqual("such as 512 or 16K" in done.stderr, number in ("16X", "1.5K"))
         self.cut_trace("small.kvtrace.h5", 2048, 4)
         self.succeed("cut", "small.kvtrace.h5", "k.kvtrace.h5", "--prompt", "1K", "--decode", "2")
         self.assertIn("1024", self.succeed("inspect", "k.kvtrace.h5").replace(",", ""))

@@ -10,14 +10,15 @@ namespace kvreplay {
 
 /// in_range() of a number of tokens or steps, which may be written as 16K (read_count()).
 inline CLI::Validator in_count_range(std::int64_t min, std::int64_t max) {
-  const auto read = [check = in_range(min, max), min, max](std::string& text) -> std::string {
+  const auto read = [check = in_range(min, max)](std::string& text) -> std::string {
     std::string number = text;
     if (read_count(number).empty() && check(number).empty()) {
       text = number;
       return {};
     }
-    return "found '" + text + "'; allowed: an integer from " + std::to_string(min) + " to " +
-           std::to_string(max) + ", such as 512 or 16K";
+    const bool digits = text.find_first_not_of("-0123456789") == std::string::npos;
+    // A text with a letter is no number to in_range(), however small it is.
+    return check(text) + (digits ? "" : ", such as 512 or 16K");
   };
   return {read, ""};
 }
