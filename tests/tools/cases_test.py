@@ -352,7 +352,7 @@ class SettingsInSilence(Cases):
         (self.folder / "own").mkdir()
         path = self.folder / "own/mine here.json"
         first = json.loads(re.sub("//.*", "", (SOURCE / "configs/experiments/first.json").read_text()))
-        path.write_text(json.dumps({**first, "trace": str(self.trace), "system": "quest"}))
+        path.write_text(json.dumps({**first, "trace": str(self.trace), "system": "quest", "set": {}}))
         words = ("own/mine here.json", *SMALL, "--set", "device=ufs40")
         self.succeed("run", *words, "--check", "--out", "once")
         command = json.loads((self.folder / "once/manifest.json").read_text())["command"]
