@@ -72,8 +72,8 @@ class CommandLine(ProgramTest):
                 self.assertIn(f"{option}: found '{number}'; allowed: an integer from ", done.stderr)
                 self.assertEqual("such as 512 or 16K" in done.stderr, number in ("16X", "1.5K"))
         self.cut_trace("small.kvtrace.h5", 2048, 4)
-        self.succeed("cut", "small.kvtrace.h5", "k.kvtrace.h5", "--prompt", "1K", "--decode", "2")
-        self.assertIn("1024", self.succeed("inspect", "k.kvtrace.h5").replace(",", ""))
+        self.succeed("cut", "small.kvtrace.h5", "k.kvtrace.h5", "--prompt", "2K", "--decode", "2")
+        self.assertIn("2048", self.succeed("inspect", "k.kvtrace.h5").replace(",", ""))
 
     def test_a_trace_has_the_name_that_results_print(self):
         printed = "chat-4k-qwen2.5-coder-1.5b"
