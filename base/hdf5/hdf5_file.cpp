@@ -75,7 +75,7 @@ class Library {
       : lock_(mutex(), std::defer_lock), outer_(std::exchange(file_in_use, file.c_str())) {
     if (!is_careless) lock_.lock();
     // At exit, HDF5 1.10 would again close a file whose closing failed on a full disk, and crash.
-    [[maybe_unused]] static const herr_t no_exit_handler = H5dont_atexit();
+    [[maybe_unused]] static const herr_t kNoExitHandler = H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   }
   ~Library() { file_in_use = outer_; }
@@ -508,7 +508,7 @@ void Hdf5File::check_in_child(const std::string& file) {
   }
 }
 
-Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
+Hdf5File Hdf5File::create(const std::string& file, const std::string& shown_as) {
   const Library library(shown_as);
   const Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.get(), false, true);
@@ -518,7 +518,7 @@ Hdf5File Hdf5File::create(const std::string& file, std::string shown_as) {
   H5Pset_obj_track_times(creation.get(), false);
   const hid_t id = H5Fcreate(file.c_str(), H5F_ACC_TRUNC, creation.get(), access.get());
   if (id < 0) throw failure({shown_as, ""}, "cannot be created", kRoom);
-  return {id, shown_as};  // a copy: the library's guard still holds the name
+  return {id, shown_as};
 }
 
 Hdf5File::Hdf5File(Hdf5File&& other) noexcept

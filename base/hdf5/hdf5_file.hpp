@@ -70,7 +70,7 @@ class Hdf5File {
   /// is then a UserError.
   [[nodiscard]] static Hdf5File open(const std::string& file);
   /// Creates or replaces `file`. Errors name `shown_as`: the final name, where `file` is temporary.
-  [[nodiscard]] static Hdf5File create(const std::string& file, std::string shown_as);
+  [[nodiscard]] static Hdf5File create(const std::string& file, const std::string& shown_as);
 
   Hdf5File(Hdf5File&& other) noexcept;
   Hdf5File& operator=(Hdf5File&& other) noexcept;
