@@ -57,7 +57,10 @@ void end_program(std::string_view message, int exit_code) {
     write_line(message);
     ::_exit(exit_code);
   }
-  for (;;) ::nanosleep(&kMoment, nullptr);
+  // Another thread ends the program. Or this one has failed while it did.
+  for (int i = 0; i < 2 * kMoments; ++i) ::nanosleep(&kMoment, nullptr);
+  write_line(message);
+  ::_exit(exit_code);
 }
 
 void become_helper_process() {
