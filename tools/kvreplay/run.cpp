@@ -147,7 +147,7 @@ ResultFolder result_folder(const RunOptions& options, const Experiment& experime
 
 /// The command as it was given, but for what does not decide the results: where they go, and how
 /// they are shown.
-std::string command_of(const RunOptions& options, const Experiment& experiment) {
+std::string given_command(const RunOptions& options, const Experiment& experiment) {
   std::string text = "kvreplay run " + shell_word(options.experiment.name);
   for (const std::string& set : experiment.sets) text += " --set " + shell_word(set);
   const std::string& configs = options.experiment.configs.folder();
@@ -161,7 +161,7 @@ void write_all(const ResultFolder& folder, const RunOptions& options, const Expe
                const ReplayResult& result) {
   write_results(folder.temporary_path(), experiment, result);
   auto manifest = nlohmann::ordered_json::parse(manifest_json(experiment, result));
-  manifest["command"] = command_of(options, experiment);
+  manifest["command"] = given_command(options, experiment);
   folder.write({"manifest.json", manifest.dump(2) + '\n'});
 }
 
