@@ -127,13 +127,14 @@ StepTokens tokens_of(const LayerPlan& layer, const IoPlan& plan, std::int64_t pr
 }
 
 /// Whether the step makes groups of nearly all tokens, which it reads for that.
-bool regroups_all(const LayerPlan& layer, const IoPlan& plan, std::size_t step,
-                  const StepTokens& tokens) {
+/// `live_bytes`: of all groups, as recorded.
+bool regroups_all(const LayerPlan& layer, const IoPlan& plan, std::uint64_t live_bytes,
+                  std::size_t step, const StepTokens& tokens) {
   const std::int64_t heads = plan.kinds.at(static_cast<std::size_t>(layer.kind)).kv_heads;
   const std::int64_t in_groups = tokens.recorded - tokens.outside;
   const std::int64_t requested = layer.accounting.requested_bytes[step];
   return in_groups > 0 && layer.compute.regrouped_entries[step] / heads > in_groups / 2 &&
-         requested > static_cast<std::int64_t>(layer.io.live_bytes / 10 * 9);
+         requested > static_cast<std::int64_t>(live_bytes / 10 * 9);
 }
 
 /// The peak of what the cache holds: `grown` times, but for the newest entries in a form of their
@@ -166,6 +167,7 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   const std::int64_t window = layer.sliding_window;
   const Factor factor{visible_tokens(context.to, window), visible_tokens(context.from, window)};
   const std::uint64_t recorded_region_bytes = layer.io.region_bytes;
+  const std::uint64_t recorded_live_bytes = layer.io.live_bytes;
   context.grow(layer.dram.entries_bytes);
   factor.grow(layer.io.prompt_write_bytes);
   for (Extent& extent : layer.io.prompt_writes) factor.grow(extent);
@@ -210,7 +212,7 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
       kept = Factor::of(attended.projected - attended.outside + 1,
                         attended.recorded - attended.outside + 1);
       ++whole_steps;
-    } else if (regroups_all(layer, plan, at, tokens)) {
+    } else if (regroups_all(layer, plan, recorded_live_bytes, at, tokens)) {
       grow_step(layer, at, grouped);
       grouped.grow(layer.compute.regrouped_entries[at]);
       most_missed = std::max(most_missed, layer.accounting.missed_bytes[at]);
