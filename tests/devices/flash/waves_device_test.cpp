@@ -82,18 +82,18 @@ TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
   EXPECT_THROW(device->submit({0, 0, false}, ends, 0), std::logic_error);
 }
 
-TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
-  const DeviceSpec truth =
-      waves(R"(, "queue_depth": 8, "write_request_us": 20, "write_transfer_mb_s": 3000)");
+/// What sizes and depths give on the device that is read, and on the one that is written.
+std::vector<MeasuredPoint> measured_points(const DeviceSpec& read, const DeviceSpec& written) {
   std::vector<MeasuredPoint> points;
   for (const double write_share : {0.0, 1.0}) {
     for (const std::uint64_t bytes : {4096, 16384, 65536, 262144}) {
       for (const std::uint32_t depth : {1U, 2U, 4U, 8U}) {
-        const Measurement m = measure(truth, {.bytes = bytes,
-                                              .depth = depth,
-                                              .requests = 4000,
-                                              .write_share = write_share,
-                                              .range_bytes = 1 << 30});
+        const Measurement m =
+            measure(write_share == 0 ? read : written, {.bytes = bytes,
+                                                        .depth = depth,
+                                                        .requests = 4000,
+                                                        .write_share = write_share,
+                                                        .range_bytes = 1 << 30});
         points.push_back({.bytes = bytes,
                           .depth = depth,
                           .range_bytes = 1 << 30,
@@ -104,6 +104,13 @@ TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
       }
     }
   }
+  return points;
+}
+
+TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
+  const DeviceSpec truth =
+      waves(R"(, "queue_depth": 8, "write_request_us": 20, "write_transfer_mb_s": 3000)");
+  const std::vector<MeasuredPoint> points = measured_points(truth, truth);
   const ConfigNode base = ConfigFolder::standard().load(
       "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
   const Calibration waves_alone = calibrate(base, points, {.part = FittedPart::kWaves});
@@ -125,29 +132,10 @@ TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
 
 TEST(CalibrateWaves, AllUnseenPointsDecideAndNotTheMiddleOne) {
   // Reads of a flash device, and writes of a waves device: reads count twice.
-  std::vector<MeasuredPoint> points;
   const ConfigNode base = ConfigFolder::standard().load(
       "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
   const DeviceSpec flash = DeviceSpec::parse(base);
-  for (const double write_share : {0.0, 1.0}) {
-    for (const std::uint64_t bytes : {4096, 16384, 65536, 262144}) {
-      for (const std::uint32_t depth : {1U, 2U, 4U, 8U}) {
-        const Measurement m =
-            measure(write_share == 0 ? flash : waves(), {.bytes = bytes,
-                                                         .depth = depth,
-                                                         .requests = 4000,
-                                                         .write_share = write_share,
-                                                         .range_bytes = 1 << 30});
-        points.push_back({.bytes = bytes,
-                          .depth = depth,
-                          .range_bytes = 1 << 30,
-                          .iops = m.iops,
-                          .mean_us = m.mean_us,
-                          .write_share = write_share,
-                          .requests = 4000});
-      }
-    }
-  }
+  const std::vector<MeasuredPoint> points = measured_points(flash, waves());
   const auto error = [&](FittedPart part) {
     double squares[2] = {0, 0};
     double counts[2] = {0, 0};
