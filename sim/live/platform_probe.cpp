@@ -279,7 +279,7 @@ class Probe {
     }
   }
 
-  /// What reads take longer in a step than in a closed loop of the device alone: after pauses in
+  /// What transfers take longer in a step than in a closed loop of the device: after pauses in
   /// which the processor computed (`wake`), and where it goes on while they are under way
   /// (`beside`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
@@ -298,7 +298,7 @@ class Probe {
                                             {1, kWrittenBytes, true}}};
     const std::vector<std::byte> written(kWrittenBytes);
     LiveIo io(target, io_options);
-    /// Until all are done, and in handing over the first.
+    /// Until all are done, and the share of a command in handing them over.
     const auto burst_us = [&](const Burst& burst, bool watching) {
       std::vector<IoCommand> commands;
       for (std::size_t i = 0; i < burst.count; ++i) {
