@@ -97,7 +97,7 @@ struct Algorithms {
       return load(row + i);
     }
     KVREPLAY_INLINE void fetch(std::int64_t begin, std::int64_t end) const {
-      constexpr std::int64_t kAhead = kFetchBytes / static_cast<std::int64_t>(sizeof(T));
+      constexpr std::int64_t kAhead = 48;
       Algorithms::prefetch(row(begin) + kAhead, (end - begin) * dim);
     }
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Lanes run, Lanes sum) {
@@ -686,6 +686,10 @@ struct Algorithms {
   /// second-level cache while the rows pass over it.
   static constexpr std::int64_t kDepthBlock = 1024;
 
+  /// One row reads each panel once, from memory, in as many streams as panels. Processors prefetch
+  /// a stream up to the end of its page; this many inputs ahead, the next page is asked for, too.
+  static constexpr std::int64_t kAhead = 64;
+
   /// Multiplies kRows rows by kPanels panels over `depth` inputs. With `first`, the sums start at
   /// 0, otherwise at the contents of the products.
   template <int kRows, int kPanels, typename T>
@@ -705,8 +709,11 @@ struct Algorithms {
     for (std::int64_t k = 0; k < depth; ++k) {
       Lanes panel[kPanels];
       KVREPLAY_UNROLL
-      for (int p = 0; p < kPanels; ++p)
-        panel[p] = Lanes::load(panels + p * panel_stride + k * kWidth);
+      for (int p = 0; p < kPanels; ++p) {
+        const T* from = panels + p * panel_stride + k * kWidth;
+        if constexpr (kRows == 1) __builtin_prefetch(from + kAhead * kWidth, 0, 2);
+        panel[p] = Lanes::load(from);
+      }
       KVREPLAY_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Lanes element = Lanes::all(rows[r * row_stride + k]);
