@@ -686,10 +686,6 @@ struct Algorithms {
   /// second-level cache while the rows pass over it.
   static constexpr std::int64_t kDepthBlock = 1024;
 
-  /// One row reads each panel once, from memory, in as many streams as panels. Processors prefetch
-  /// a stream up to the end of its page; this many inputs ahead, the next page is asked for, too.
-  static constexpr std::int64_t kAhead = 64;
-
   /// Multiplies kRows rows by kPanels panels over `depth` inputs. With `first`, the sums start at
   /// 0, otherwise at the contents of the products.
   template <int kRows, int kPanels, typename T>
@@ -709,11 +705,8 @@ struct Algorithms {
     for (std::int64_t k = 0; k < depth; ++k) {
       Lanes panel[kPanels];
       KVREPLAY_UNROLL
-      for (int p = 0; p < kPanels; ++p) {
-        const T* from = panels + p * panel_stride + k * kWidth;
-        if constexpr (kRows == 1) __builtin_prefetch(from + kAhead * kWidth, 0, 2);
-        panel[p] = Lanes::load(from);
-      }
+      for (int p = 0; p < kPanels; ++p)
+        panel[p] = Lanes::load(panels + p * panel_stride + k * kWidth);
       KVREPLAY_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Lanes element = Lanes::all(rows[r * row_stride + k]);
@@ -743,6 +736,17 @@ struct Algorithms {
       const std::int64_t depth = smaller(kDepthBlock, product.depth - k);
       const auto tiles = [&]<int kCount>(std::int64_t panel) {
         const T* from = panels + panel * product.panel_stride + k * kWidth;
+        if constexpr (kRows == 1) {
+          // Panels are read once, from memory. Where the next ones begin, the processor cannot
+          // know.
+          constexpr std::int64_t kLines = 8;
+          for (int p = kCount; p < 2 * kCount; ++p) {
+            const T* next = panels + (panel + p) * product.panel_stride;
+            for (std::int64_t i = 0; i < kLines; ++i) {
+              __builtin_prefetch(next + i * (64 / static_cast<std::int64_t>(sizeof(T))), 0, 2);
+            }
+          }
+        }
         const auto run = [&](const auto* data, std::int64_t stride) {
           for (std::int64_t r = begin; r < end; r += kRows) {
             product_tile<kRows, kCount>(
