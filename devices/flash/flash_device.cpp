@@ -153,11 +153,8 @@ class FlashDevice final : public Device, private EventHandler {
     return (part.end + read_unit_bytes_ - 1) / read_unit_bytes_ * read_unit_bytes_ -
            part.begin / read_unit_bytes_ * read_unit_bytes_;
   }
-  [[nodiscard]] SimTime on_channel(std::uint64_t bytes) const {
-    return transfer_time(bytes, thermal_.rate(channel_mb_s_));
-  }
-  [[nodiscard]] SimTime on_link(std::uint64_t bytes, double mb_s) const {
-    return transfer_time(bytes, thermal_.rate(mb_s));
+  [[nodiscard]] SimTime on_channel(std::uint64_t bytes) {
+    return channel_time_.of(bytes, thermal_.rate(channel_mb_s_));
   }
   [[nodiscard]] OrderedServer& channel_of_die(std::uint64_t die) {
     return channels_[geometry_.channel_of_die(die)];
@@ -169,7 +166,7 @@ class FlashDevice final : public Device, private EventHandler {
   Simulation& simulation_;
   const Geometry geometry_;
   DeviceLimits limits_;
-  const std::uint64_t read_unit_bytes_;
+  const Divisor read_unit_bytes_;
   const SimTime command_latency_;
   const SimTime command_overhead_;
   const SimTime write_latency_;
@@ -179,6 +176,9 @@ class FlashDevice final : public Device, private EventHandler {
   const double channel_mb_s_;
   const double link_mb_s_;
   const double write_link_mb_s_;
+  TransferTime channel_time_;
+  TransferTime read_time_on_link_;
+  TransferTime write_time_on_link_;
 
   ServiceOrder order_;
   Server controller_;
@@ -405,7 +405,7 @@ void FlashDevice::send_off_channel(std::uint16_t slot, std::uint32_t group_in_co
 void FlashDevice::deliver(std::uint16_t slot, std::uint32_t page_in_command) {
   const IoCommand& read = command(slot);
   const Part part = part_in_page(read, first_page(read) + page_in_command);
-  link_to_host().use(on_link(part.end - part.begin, link_mb_s_), *this,
+  link_to_host().use(read_time_on_link_.of(part.end - part.begin, thermal_.rate(link_mb_s_)), *this,
                      pack(Stage::kDelivered, slot, 0));
 }
 
@@ -458,11 +458,11 @@ void FlashDevice::fill_buffer() {
       continue;
     }
     const std::uint64_t bytes =
-        std::min({std::uint64_t{slots_[slot].to_buffer}, buffer_free_, geometry_.page_bytes});
+        std::min<std::uint64_t>({slots_[slot].to_buffer, buffer_free_, geometry_.page_bytes});
     buffer_free_ -= bytes;
     slots_[slot].to_buffer -= static_cast<std::uint32_t>(bytes);
     if (slots_[slot].to_buffer == 0) writes_.pop();
-    link_to_device().use(on_link(bytes, write_link_mb_s_), *this,
+    link_to_device().use(write_time_on_link_.of(bytes, thermal_.rate(write_link_mb_s_)), *this,
                          pack(Stage::kBuffered, slot, static_cast<std::uint32_t>(bytes)));
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "devices/flash/divisor.hpp"
 #include "devices/flash/parameters.hpp"
 
 namespace kvreplay::flash {
@@ -81,7 +82,7 @@ class MapCache {
   static constexpr std::uint64_t kEntryBytes = 4;  // ConZone ssd_config.h
 
   const std::uint64_t line_bytes_;
-  const std::uint64_t reach_of_line_;  ///< logical bytes that one line maps
+  const Divisor reach_of_line_;  ///< logical bytes that one line maps
   const std::size_t lines_;
   std::list<std::uint64_t> by_use_;  ///< most recently used first
   std::unordered_map<std::uint64_t, std::list<std::uint64_t>::iterator> place_;

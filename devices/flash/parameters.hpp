@@ -21,6 +21,24 @@ constexpr double kMiB = 1024 * 1024;
   return static_cast<SimTime>(std::ceil(static_cast<double>(bytes) * 1000 / mb_s));
 }
 
+/// transfer_time() of sizes and rates that seldom change from one transfer to the next.
+class TransferTime {
+ public:
+  [[nodiscard]] SimTime of(std::uint64_t bytes, double mb_s) {
+    if (bytes != bytes_ || mb_s != mb_s_) {
+      bytes_ = bytes;
+      mb_s_ = mb_s;
+      time_ = transfer_time(bytes, mb_s);
+    }
+    return time_;
+  }
+
+ private:
+  std::uint64_t bytes_ = 0;
+  double mb_s_ = 0;
+  SimTime time_ = 0;
+};
+
 [[nodiscard]] inline std::uint64_t unsigned_of(const Arguments& arguments, const char* name) {
   return static_cast<std::uint64_t>(arguments.integer(name));
 }

@@ -268,9 +268,9 @@ void StageExecutor::time(const IoPlan& plan, std::size_t timing) {
   options.schedule = options_.schedule;
   options.prefill_schedule = options_.prefill_schedule;
   options.timeline = output.timeline ? &*output.timeline : nullptr;
-  output.value =
-      time_plan(plan, experiment.models[cell.model], experiment.platforms[cell.platform],
-                experiment.devices[cell.device], experiment.systems[cell.system].pipeline, options);
+  output.value = time_plan(plan, experiment.models[cell.model], experiment.platforms[cell.platform],
+                           experiment.devices[cell.device],
+                           experiment.systems[cell.system].pipeline, options, &prefills_);
   context_.store.put(kind::kTiming, node.key, to_bytes(*output.value));
 }
 

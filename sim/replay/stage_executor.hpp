@@ -13,6 +13,7 @@
 #include "sim/replay/decided_logs.hpp"
 #include "sim/replay/stage_context.hpp"
 #include "sim/replay/stage_outputs.hpp"
+#include "sim/time/known_prefills.hpp"
 
 namespace kvreplay {
 
@@ -54,6 +55,7 @@ class StageExecutor {
   StageOutputs& outputs_;
   const ExecutorOptions options_;
   DecidedLogs logs_;
+  KnownPrefills prefills_;
   std::map<std::string, int> logs_written_;  ///< by name
   std::int64_t max_plan_bytes_ = 0;
 };

@@ -15,6 +15,7 @@
 #include "devices/schedule/schedule.hpp"
 #include "sim/time/compute_cost.hpp"
 #include "sim/time/context_projection.hpp"
+#include "sim/time/known_prefills.hpp"
 #include "sim/time/machine/recording_machine.hpp"
 #include "sim/time/machine/virtual_machine.hpp"
 #include "sim/time/prefill.hpp"
@@ -110,6 +111,7 @@ struct TimedCell {
   const DeviceSpec& device;
   const PartConfig<Pipeline>& pipeline;
   const TimeOptions& options;
+  KnownPrefills* prefills = nullptr;
 };
 
 class StepTimer {
@@ -120,6 +122,7 @@ class StepTimer {
         model_(cell.model),
         platform_(cell.platform),
         options_(cell.options),
+        prefills_(cell.prefills),
         spec_(cell.device),
         device_(cell.device.make(simulation_)),
         pipeline_(cell.pipeline.make({})),
@@ -161,7 +164,7 @@ class StepTimer {
 
   Timing run() && {
     if (options_.prefill_chunk_tokens > 0) {
-      timing_.prefill = time_prefill(prefill_cell(), spec_);
+      timing_.prefill = prefill_alone(prefill_cell());
     }
     decoded_ = decoded_steps(plan_, options_.warm_up_steps);
     const std::vector<std::int64_t> steps =
@@ -199,6 +202,13 @@ class StepTimer {
     simulation_.run();
     if (!process.done())
       throw std::logic_error("the pipeline waits for something that never happens");
+  }
+
+  /// Of the prompt, on a device of its own.
+  [[nodiscard]] Prefill prefill_alone(const PrefillCell& cell) const {
+    const bool is_watched = cell.timeline != nullptr || cell.schedule != nullptr;
+    if (prefills_ == nullptr || is_watched) return time_prefill(cell, spec_);
+    return prefills_->get(cell, spec_);
   }
 
   /// Counts what the device did in the timed steps, until now.
@@ -553,7 +563,7 @@ class StepTimer {
     co_await process;
     on_ns_ += prefill.ttft_ns;
     if (turn == 0) {
-      timing_.prefill = time_prefill(cell, spec_);
+      timing_.prefill = prefill_alone(cell);
       co_return;
     }
     const DeviceCounters after = device_->counters();
@@ -740,6 +750,7 @@ class StepTimer {
   const ModelSpec& model_;
   const PlatformSpec& platform_;
   const TimeOptions& options_;
+  KnownPrefills* prefills_;
   const DeviceSpec& spec_;
   Simulation simulation_;
   std::unique_ptr<Device> device_;
@@ -794,7 +805,7 @@ void Timing::add(const LayerPlan& plan, std::size_t step) {
 
 Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec& platform,
                  const DeviceSpec& device, const PartConfig<Pipeline>& pipeline,
-                 const TimeOptions& options) {
+                 const TimeOptions& options, KnownPrefills* prefills) {
   if (options.warm_up_steps >= plan.steps) {
     throw UserError({"", "warm_up_steps"}, "found " + std::to_string(options.warm_up_steps),
                     "fewer than the " + std::to_string(plan.steps) + " steps that were decided");
@@ -812,13 +823,15 @@ Timing time_plan(const IoPlan& plan, const ModelSpec& model, const PlatformSpec&
   }
   std::optional<IoPlan> projected;
   if (model.context_tokens > 0) projected = project_context(plan, model.context_tokens);
-  const TimedCell cell{projected ? *projected : plan, model, platform, device, pipeline, options};
+  const TimedCell cell{
+      projected ? *projected : plan, model, platform, device, pipeline, options, prefills};
   Timing timing = StepTimer(cell).run();
   if (!plan.turns.empty() && options.prefill_chunk_tokens > 0) {
     TimeOptions turns = options;
     turns.schedule = nullptr;
     turns.timeline = nullptr;
-    timing.turns = StepTimer({cell.plan, model, platform, device, pipeline, turns}).run_turns();
+    timing.turns =
+        StepTimer({cell.plan, model, platform, device, pipeline, turns, prefills}).run_turns();
   }
   if (options.sustained_ns > 0) {
     if (options.prefill_chunk_tokens == 0) {

@@ -12,6 +12,7 @@
 
 namespace kvreplay {
 
+class KnownPrefills;
 class Schedule;
 class Timeline;
 
@@ -168,8 +169,11 @@ struct TurnTiming {
 /// every 16 steps). TimeOptions::schedule receives the operations that the pipeline requests; timed
 /// on the same device (devices/schedule/time_schedule.hpp), it gives the same steps. Throws
 /// UserError when the warm-up leaves no step, or the plan has no layer to follow.
+///
+/// `prefills` remembers Timing::prefill for further cells.
 [[nodiscard]] Timing time_plan(const IoPlan& plan, const ModelSpec& model,
                                const PlatformSpec& platform, const DeviceSpec& device,
-                               const PartConfig<Pipeline>& pipeline, const TimeOptions& options);
+                               const PartConfig<Pipeline>& pipeline, const TimeOptions& options,
+                               KnownPrefills* prefills = nullptr);
 
 }  // namespace kvreplay
