@@ -18,7 +18,7 @@ import tempfile
 import unittest
 
 import tiny_model
-from program import PROGRAM, SOURCE, ProgramTest, tree
+from program import PROGRAM, SOURCE, ProgramTest, run_with_patience, tree
 
 ALL = os.environ.get("FAULTS") == "all"
 ONLY = os.environ.get("FAULT_COMMANDS", "").split(",") if os.environ.get("FAULT_COMMANDS") else None
@@ -104,9 +104,8 @@ class InjectedFaults(ProgramTest):
                            ASAN_OPTIONS="verify_asan_link_order=0:allocator_may_return_null=1")
         if count:
             environment["FAULT_COUNT"] = str(count)
-        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=folder, env=environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              errors="replace", timeout=PATIENCE, check=False)
+        return run_with_patience(PATIENCE, [PROGRAM, *map(str, arguments)], cwd=folder,
+                                 env=environment)
 
     def inputs(self):
         """A new folder with what the commands read."""
