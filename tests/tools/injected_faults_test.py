@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The N-th read, write, open, rename, fsync, mmap or allocation fails, in every command that works
-long: no crash, a line and exit code 1 or 2, and no output that looks whole (docs/robustness.md).
+"""The N-th read, write, open, rename, fsync, mmap, start of a thread or allocation fails, in every
+command that works long: no crash, a line and exit code 1 or 2, and no output that looks whole
+(docs/robustness.md).
 
 By default some N of each kind and two commands; FAULTS=all takes every one (but of allocations, of
 which there are millions: FAULT_ALLOCATIONS=400) and all commands. Prints a table of what was
@@ -24,7 +25,7 @@ ALL = os.environ.get("FAULTS") == "all"
 ONLY = os.environ.get("FAULT_COMMANDS", "").split(",") if os.environ.get("FAULT_COMMANDS") else None
 MOST = 10**9 if ALL else 1
 MOST_ALLOCATIONS = int(os.environ.get("FAULT_ALLOCATIONS", "400")) if ALL else 2
-KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "malloc", "child_malloc")
+KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "thread", "malloc", "child_malloc")
 CHILD_ALLOCATIONS = 3000  # of the process that first reads an HDF5 file; it ends uncounted
 PATIENCE = 120  # seconds; only a hang takes as long
 BRIEF = ("sweep", "record")  # without FAULTS=all: both kinds of output, files and folders
