@@ -59,9 +59,9 @@ ResultFolder::ResultFolder(const fs::path& path, bool numbered)
   const fs::path beside = nearest_existing(path_.parent_path()) / path_.filename();
   remove_abandoned(beside.string());
   temporary_ = partial_name(beside.string());
+  interrupt_cleanup_.emplace(temporary_);  // first: it throws where no thread can be started
   std::error_code code;
   if (!fs::create_directory(temporary_, code)) throw folder_error(path_, code);
-  interrupt_cleanup_.emplace(temporary_);
 }
 
 ResultFolder::~ResultFolder() {

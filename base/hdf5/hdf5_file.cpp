@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -354,27 +355,33 @@ bool try_attribute(hid_t file, const SourceLocation& place, const std::string& n
   return true;
 }
 
-/// A child process that may crash: within a limit of memory and of processor time, and without a
-/// word.
-void become_careless(const std::string& file) {
-  constexpr unsigned kMaxWait = 60;  // seconds, for a slow disk
+/// Damage makes HDF5 loop. What is sound takes some 60 us per object; on a slow disk, it waits.
+void limit_time_of_one_object() {
+  constexpr itimerval kProcessorTime{{0, 0}, {2, 0}};  // seconds
+  constexpr unsigned kWait = 60;                       // seconds
+  ::setitimer(ITIMER_PROF, &kProcessorTime, nullptr);
+  ::alarm(kWait);
+}
+
+/// A child process that may crash: within limits of memory and time, and without a word.
+void become_careless() {
   constexpr rlimit kNoCore{0, 0};
-  struct stat status {};
-  // Damage makes HDF5 loop; what is sound takes some 60 us per object, of at least 500 bytes.
-  rlim_t seconds = 2;
-  if (::stat(file.c_str(), &status) == 0) {
-    seconds += static_cast<rlim_t>(std::min<off_t>(status.st_size >> 22, 6));
-  }
-  const rlimit time{seconds, seconds};
   is_careless = true;
   become_helper_process();
-  ::alarm(kMaxWait);
   for (const int crash : kCrashes) ::signal(crash, SIG_DFL);
+  for (const int timer : {SIGALRM, SIGPROF}) ::signal(timer, SIG_DFL);
+  limit_time_of_one_object();
   ::setrlimit(RLIMIT_CORE, &kNoCore);
-  ::setrlimit(RLIMIT_CPU, &time);
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   if (nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
   limit_memory();
+}
+
+/// Damage makes groups contain each other. What is sound takes at least some 500 bytes per object.
+std::int64_t most_objects(const std::string& file) {
+  constexpr std::int64_t kBytesPerObject = 128;
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 ? status.st_size / kBytesPerObject : 0;
 }
 
 }  // namespace
@@ -458,9 +465,12 @@ bool Hdf5File::try_descriptions(const std::string& name, std::span<char> at) {
   quietly([&] {
     const Hdf5File file = open_unchecked(name);
     std::vector<std::string> paths{"/"};
-    for (std::size_t next = 0; next < paths.size() && is_sound; ++next) {
-      const std::string path = paths[next];  // a copy: the vector grows
+    for (std::int64_t left = most_objects(name); !paths.empty() && is_sound; --left) {
+      const std::string path = std::move(paths.back());
+      paths.pop_back();
       at[path.copy(at.data(), at.size() - 1)] = '\0';
+      limit_time_of_one_object();
+      is_sound = left > 0;
       quietly([&] {
         if (file.is_dataset(path)) {
           (void)file.dataset(path);
@@ -492,7 +502,7 @@ void Hdf5File::check_in_child(const std::string& file) {
   auto& report = *static_cast<ChildReport*>(shared);
   if (child == 0) {
     try {
-      become_careless(file);
+      become_careless();
       report.is_sound = try_descriptions(file, report.path);
     } catch (...) {  // no memory
     }

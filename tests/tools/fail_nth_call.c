@@ -1,7 +1,8 @@
 // A library to preload: lets the N-th call of one kind fail, as a disk or the system may.
-//   FAULT_KIND   read, write, open, rename, fsync, mmap, malloc, or child_malloc: one of a forked child
+//   FAULT_KIND   read, write, open, rename, fsync, mmap, thread (its start), malloc, or child_malloc:
+//                one of a forked child
 //   FAULT_NUMBER the call that fails, from 1; 0 = none
-//   FAULT_ROOT   only files below this folder count, and memory from the first such file on
+//   FAULT_ROOT   only files below this folder count, and threads and memory from the first such file on
 //   FAULT_COUNT  a file that receives how many calls there were (the last process to end wins)
 // One thread's N-th call is another's in the next run: the number is of the whole process.
 #define _GNU_SOURCE
@@ -167,6 +168,12 @@ void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_
   NEXT(mmap64);
   if ((flags & MAP_ANONYMOUS) == 0 && fails("mmap", file, ENOMEM)) return MAP_FAILED;
   return next(at, bytes, protection, flags, file, offset);
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
+                   void* argument) {
+  NEXT(pthread_create);
+  if (is_kind("thread") && atomic_load(&started) && hits()) return EAGAIN;
+  return next(thread, attributes, work, argument);
 }
 
 extern void* __libc_malloc(size_t bytes);

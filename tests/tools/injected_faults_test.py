@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The N-th read, write, open, rename, fsync, mmap or allocation fails, in every command that works
-long: no crash, a line and exit code 1 or 2, and no output that looks whole (docs/robustness.md).
+"""The N-th read, write, open, rename, fsync, mmap, start of a thread or allocation fails, in every
+command that works long: no crash, a line and exit code 1 or 2, and no output that looks whole
+(docs/robustness.md).
 
 By default some N of each kind and two commands; FAULTS=all takes every one (but of allocations, of
 which there are millions: FAULT_ALLOCATIONS=400) and all commands. Prints a table of what was
@@ -18,13 +19,13 @@ import tempfile
 import unittest
 
 import tiny_model
-from program import PROGRAM, SOURCE, ProgramTest, tree
+from program import PROGRAM, SOURCE, ProgramTest, run_with_patience, tree
 
 ALL = os.environ.get("FAULTS") == "all"
 ONLY = os.environ.get("FAULT_COMMANDS", "").split(",") if os.environ.get("FAULT_COMMANDS") else None
 MOST = 10**9 if ALL else 1
 MOST_ALLOCATIONS = int(os.environ.get("FAULT_ALLOCATIONS", "400")) if ALL else 2
-KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "malloc", "child_malloc")
+KINDS = ("read", "write", "open", "rename", "fsync", "mmap", "thread", "malloc", "child_malloc")
 CHILD_ALLOCATIONS = 3000  # of the process that first reads an HDF5 file; it ends uncounted
 PATIENCE = 120  # seconds; only a hang takes as long
 BRIEF = ("sweep", "record")  # without FAULTS=all: both kinds of output, files and folders
@@ -104,9 +105,8 @@ class InjectedFaults(ProgramTest):
                            ASAN_OPTIONS="verify_asan_link_order=0:allocator_may_return_null=1")
         if count:
             environment["FAULT_COUNT"] = str(count)
-        return subprocess.run([PROGRAM, *map(str, arguments)], cwd=folder, env=environment,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              errors="replace", timeout=PATIENCE, check=False)
+        return run_with_patience(PATIENCE, [PROGRAM, *map(str, arguments)], cwd=folder,
+                                 env=environment)
 
     def inputs(self):
         """A new folder with what the commands read."""

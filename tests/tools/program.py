@@ -63,6 +63,42 @@ def tree(folder):
             for path in pathlib.Path(folder).rglob("*")}
 
 
+def processor_seconds():
+    """Of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def what_threads_do(pid):
+    """State, place in the kernel and system call of each thread: what a process that hangs waits for."""
+    found = []
+    for thread in sorted(pathlib.Path(f"/proc/{pid}/task").iterdir()):
+        def read(name, thread=thread):
+            try:
+                return (thread / name).read_text().strip()
+            except OSError as error:
+                return str(error.strerror)
+        found.append(f"{read('stat').rpartition(')')[2][:2]} {read('wchan')} {read('syscall')}")
+    return "; ".join(found)
+
+
+def run_with_patience(seconds, command, **options):
+    """The result of a command that ends, or an AssertionError that says what it waits for. The time
+    has two halves: when someone stops both processes for long, the first ends as they go on."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", **options) as process:
+        for half in range(2):
+            try:
+                out, said = process.communicate(timeout=seconds / 2)
+                return subprocess.CompletedProcess(command, process.returncode, out, said)
+            except subprocess.TimeoutExpired:
+                if half == 1:
+                    waits = what_threads_do(process.pid)
+                    process.kill()
+                    raise AssertionError(
+                        f"hangs: {waits}: {process.communicate()[1]}") from None
+
+
 class ProgramTest(unittest.TestCase):
     """Has a folder that lives as long as the class, with a space in its name."""
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/build_info.hpp"
@@ -156,6 +157,11 @@ int exit_code_of(int argc, char** argv) {
     return run_command(argc, argv);
   } catch (const UserError& error) {
     return fail(error.what(), kUserMistake);
+  } catch (const std::system_error& error) {
+    const bool is_thread = error.code() == std::errc::resource_unavailable_try_again;
+    return fail(is_thread ? "no thread can be started: too little memory, or too many processes"
+                          : std::string("internal error: ") + error.what(),
+                kOurMistake);
   } catch (const std::exception& error) {
     return fail(std::string("internal error: ") + error.what(), kOurMistake);
   }
@@ -164,12 +170,21 @@ int exit_code_of(int argc, char** argv) {
 bool main_has_ended = false;
 
 /// Where memory runs out, nothing is left to unwind with: a JSON value's destructor allocates, and
-/// one that got no memory for its members follows a null pointer; HDF5 calls exit(). From now on
-/// that takes a line, exit code 1 and no temporary file. Buffers for I/O do not come from operator
-/// new: who asks for too large ones is told so.
+/// one that got no memory for its members follows a null pointer; HDF5 calls exit(). Each takes a
+/// line, exit code 1 and no temporary file. Buffers for I/O do not come from operator new: who asks
+/// for too large ones is told so.
+struct EndsWhereMemoryRunsOut {
+  EndsWhereMemoryRunsOut() {
+    std::set_new_handler(
+        [] { end_program("kvreplay: not enough memory for what was asked for\n", kOurMistake); });
+  }
+};
+
+/// Made before all other objects: parts register themselves before main(), and allocate for it.
+[[gnu::init_priority(101)]] const EndsWhereMemoryRunsOut kEndsWhereMemoryRunsOut;
+
+/// Of the destructions at exit this must come first, so it follows the registrations.
 void end_with_a_line() {
-  std::set_new_handler(
-      [] { end_program("kvreplay: not enough memory for what was asked for\n", kOurMistake); });
   std::set_terminate([] {
     end_program("kvreplay: internal error: an exception could not be handled (out of memory?)\n",
                 kOurMistake);
