@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/half.hpp"
+#include "base/large_vector.hpp"
 
 namespace kvreplay::kernels {
 
@@ -40,7 +41,7 @@ class CodedRows {
   int bits_;
   std::int64_t steps_;  // of a panel, 64 bytes each
   std::int64_t count_ = 0;
-  std::vector<std::uint8_t> codes_;  // CodedPanels'
+  LargeVector<std::uint8_t> codes_;  // CodedPanels'
   std::vector<Half> scales_;
   std::vector<std::int8_t> row_;  // the codes of one row, [steps * elements]
   std::vector<std::int8_t> queries_;

@@ -18,7 +18,7 @@ KVREPLAY_INLINE inline std::int32_t four_of(const std::int8_t* row) {
 /// that it multiplies by a row's: Groups::Bits8 and Bits4, made of a group's bytes, whose dot(row,
 /// sum) is the product with 32 integers of the given sum, as floats. For rows in codes, Groups::Sum
 /// is sixteen integers, and Groups::Codes8 and Codes4 are the codes of one step of a panel: add()
-/// adds their products with Values, a query's integers of that step. As in algorithms.hpp,
+/// adds their products with values(), a query's integers of that step. As in algorithms.hpp,
 /// everything depends on these types.
 template <typename Lanes, typename Groups>
 struct IntegerAlgorithms {
@@ -75,11 +75,15 @@ struct IntegerAlgorithms {
     }
   }
 
-  /// Scores of kPanels panels, the first of them `panel`, with kQueries queries from `first` on.
+  /// Panels of a block, whose place in the next block is fetched meanwhile.
+  static constexpr std::int64_t kBlockPanels = 16;
+
+  /// Scores of kPanels panels, `apart` panels from one to the next and the first of them `panel`,
+  /// with kQueries queries from `first` on.
   template <typename Codes, int kQueries, int kPanels>
   KVREPLAY_INLINE static void score_panels(const CodedQueries& queries, std::int64_t first,
                                            const CodedPanels& rows, std::int64_t panel,
-                                           float* scores, std::int64_t stride) {
+                                           std::int64_t apart, float* scores, std::int64_t stride) {
     using Sum = typename Groups::Sum;
     const std::int64_t steps = rows.steps;
     const std::uint8_t* codes = rows.codes + panel * steps * 64;
@@ -95,7 +99,11 @@ struct IntegerAlgorithms {
     for (std::int64_t step = 0; step < steps; ++step) {
       Codes code[kPanels];
       KVREPLAY_UNROLL
-      for (int p = 0; p < kPanels; ++p) code[p] = Codes::load(codes + (p * steps + step) * 64);
+      for (int p = 0; p < kPanels; ++p) {
+        const std::uint8_t* const from = codes + (p * apart * steps + step) * 64;
+        __builtin_prefetch(from + kBlockPanels * steps * 64, 0, 2);
+        code[p] = Codes::load(from);
+      }
       KVREPLAY_UNROLL
       for (int q = 0; q < kQueries; ++q) {
         const auto value = Codes::values(values + (q * steps + step) * Codes::kElements);
@@ -105,8 +113,8 @@ struct IntegerAlgorithms {
     }
     KVREPLAY_UNROLL
     for (int p = 0; p < kPanels; ++p) {
-      const Lanes scale = Lanes::load(rows.scales + (panel + p) * 16);
-      const std::int64_t row = (panel + p) * 16;
+      const std::int64_t row = (panel + p * apart) * 16;
+      const Lanes scale = Lanes::load(rows.scales + row);
       KVREPLAY_UNROLL
       for (int q = 0; q < kQueries; ++q) {
         const Lanes totals =
@@ -122,21 +130,27 @@ struct IntegerAlgorithms {
     }
   }
 
-  /// Blocks of panels stay in the first-level cache while each tile of queries passes over them.
+  /// In blocks of panels that stay in the cache while each tile of queries passes over them. A tile
+  /// takes its panels from as many places of a block: of 131,072 x 128 codes of 8 bits, one query's
+  /// scores take two thirds of the time that they take with panels in sequence.
   template <typename Codes>
   static void score(const CodedQueries& queries, const CodedPanels& rows, float* scores,
                     std::int64_t stride) {
-    constexpr int kPanels = Codes::kTilePanels;
     const std::int64_t panels = (rows.row_count + 15) / 16;
-    for (std::int64_t panel = 0; panel < panels; panel += kPanels) {
+    for (std::int64_t begin = 0; begin < panels; begin += kBlockPanels) {
       Algorithms<Lanes>::for_each_query_tile(
           queries.count, [&]<int kQueries>(std::int64_t first) KVREPLAY_INLINE {
-            if (panel + kPanels <= panels) {
-              score_panels<Codes, kQueries, kPanels>(queries, first, rows, panel, scores, stride);
+            constexpr int kPanels = Groups::tile_panels(kQueries);
+            constexpr std::int64_t kApart = kBlockPanels / kPanels;
+            if (begin + kBlockPanels <= panels) {
+              for (std::int64_t p = begin; p < begin + kApart; ++p) {
+                score_panels<Codes, kQueries, kPanels>(queries, first, rows, p, kApart, scores,
+                                                       stride);
+              }
               return;
             }
-            for (std::int64_t p = panel; p < panels; ++p) {
-              score_panels<Codes, kQueries, 1>(queries, first, rows, p, scores, stride);
+            for (std::int64_t p = begin; p < panels; ++p) {
+              score_panels<Codes, kQueries, 1>(queries, first, rows, p, 0, scores, stride);
             }
           });
     }

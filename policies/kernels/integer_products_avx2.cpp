@@ -78,10 +78,11 @@ struct Groups {
     }
   };
 
+  static constexpr int tile_panels(int) { return 1; }
+
   struct Codes8 {
     static constexpr std::int64_t kElements = 4;
     static constexpr std::int32_t kTakenOut = 0;
-    static constexpr int kTilePanels = 1;
     KVREPLAY_INLINE static Codes8 load(const std::uint8_t* from) {
       const __m256i offset = _mm256_set1_epi8(-128);
       return {_mm256_xor_si256(kernels::load(from), offset),
@@ -99,7 +100,6 @@ struct Groups {
   struct Codes4 {
     static constexpr std::int64_t kElements = 8;
     static constexpr std::int32_t kTakenOut = 8;
-    static constexpr int kTilePanels = 1;
     struct Values {
       __m256i first;
       __m256i second;

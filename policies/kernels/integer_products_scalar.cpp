@@ -56,10 +56,11 @@ struct Groups {
     }
   };
 
+  static constexpr int tile_panels(int) { return 1; }
+
   struct Codes8 {
     static constexpr std::int64_t kElements = 4;
     static constexpr std::int32_t kTakenOut = 128;
-    static constexpr int kTilePanels = 1;
     static Codes8 load(const std::uint8_t* from) { return {from}; }
     static const std::int8_t* values(const std::int8_t* query) { return query; }
     [[nodiscard]] Sum add(const std::int8_t* query, Sum sum) const {
@@ -72,7 +73,6 @@ struct Groups {
   struct Codes4 {
     static constexpr std::int64_t kElements = 8;
     static constexpr std::int32_t kTakenOut = 8;
-    static constexpr int kTilePanels = 1;
     static Codes4 load(const std::uint8_t* from) { return {from}; }
     static const std::int8_t* values(const std::int8_t* query) { return query; }
     [[nodiscard]] Sum add(const std::int8_t* query, Sum sum) const {

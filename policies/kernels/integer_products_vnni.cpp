@@ -51,10 +51,12 @@ struct Groups {
     [[nodiscard]] LanesAvx512 floats() const { return {_mm512_cvtepi32_ps(lanes)}; }
   };
 
+  /// Twelve sums for six queries: g++ 12 would not keep more in registers.
+  static constexpr int tile_panels(int queries) { return queries <= 3 ? 4 : 2; }
+
   struct Codes8 {
     static constexpr std::int64_t kElements = 4;
     static constexpr std::int32_t kTakenOut = 128;
-    static constexpr int kTilePanels = 4;
     static Codes8 load(const std::uint8_t* from) { return {_mm512_loadu_si512(from)}; }
     static __m512i values(const std::int8_t* query) { return _mm512_set1_epi32(four_of(query)); }
     [[nodiscard]] KVREPLAY_INLINE Sum add(__m512i query, Sum sum) const {
@@ -66,7 +68,6 @@ struct Groups {
   struct Codes4 {
     static constexpr std::int64_t kElements = 8;
     static constexpr std::int32_t kTakenOut = 8;
-    static constexpr int kTilePanels = 2;
     struct Values {
       __m512i first;
       __m512i second;
