@@ -70,13 +70,24 @@ bool mean_the_same(const std::string& a, const std::string& b) {
   });
 }
 
-/// Whether every word of `name` is among those of `candidate`, by spelling or by meaning.
+bool spelt_the_same(const std::string& a, const std::string& b) {
+  return a == b;
+}
+
+/// One letter apart, or two of a long word.
+bool spelt_alike(const std::string& a, const std::string& b) {
+  return edit_distance(a, b) <= std::min<std::size_t>(2, a.size() / 4);
+}
+
+/// How two words are compared.
+using SameWord = bool (*)(const std::string&, const std::string&);
+
+/// Whether every word of `name` is among those of `candidate`.
 bool has_all_words(const std::vector<std::string>& name, const std::vector<std::string>& candidate,
-                   bool by_meaning) {
+                   SameWord same) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [&](const std::string& word) {
-    return std::any_of(candidate.begin(), candidate.end(), [&](const std::string& other) {
-      return by_meaning ? mean_the_same(word, other) : word == other;
-    });
+    return std::any_of(candidate.begin(), candidate.end(),
+                       [&](const std::string& other) { return same(word, other); });
   });
 }
 
@@ -89,7 +100,7 @@ bool has_unit(std::string_view name) {
 /// Of the candidates that have all words of the name: one that begins with it, then one with a
 /// unit, then the shortest.
 std::string nearest_by_words(std::string_view name, std::span<const std::string> names,
-                             bool by_meaning) {
+                             SameWord same) {
   const std::vector<std::string> words = words_of(name);
   std::string best;
   const auto rank = [&](const std::string& candidate) {
@@ -97,7 +108,7 @@ std::string nearest_by_words(std::string_view name, std::span<const std::string>
   };
   for (const std::string& candidate : names) {
     if (!best.empty() && rank(candidate) >= rank(best)) continue;
-    if (has_all_words(words, words_of(candidate), by_meaning)) best = candidate;
+    if (has_all_words(words, words_of(candidate), same)) best = candidate;
   }
   return best;
 }
@@ -152,10 +163,11 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
       best = candidate;
     }
   }
-  // A slip of one or two letters is one, whatever it means; beyond that, words tell more.
+  // A slip of one or two letters is one, whatever it means; beyond that, words tell more, and those
+  // that are spelt alike (budgt, of budget_tokens) before those that mean the same.
   if (!best.empty() && best_distance <= std::min<std::size_t>(2, name.size() / 3)) return best;
-  for (const bool by_meaning : {false, true}) {
-    const std::string by_words = nearest_by_words(name, names, by_meaning);
+  for (const SameWord same : {&spelt_the_same, &spelt_alike, &mean_the_same}) {
+    const std::string by_words = nearest_by_words(name, names, same);
     if (!by_words.empty()) return by_words;
   }
   if (!best.empty()) return best;

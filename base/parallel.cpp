@@ -3,6 +3,7 @@
 #include "base/parallel.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace kvreplay {
 
@@ -12,6 +13,7 @@ int processor_count() {
 
 // It delegates so that the destructor joins the helpers there are when the system refuses another.
 WorkerPool::WorkerPool(int threads) : WorkerPool() {
+  watches_ = threads <= processor_count();
   for (int i = 1; i < threads; ++i) helpers_.emplace_back([this] { serve(); });
 }
 
@@ -24,6 +26,14 @@ WorkerPool::~WorkerPool() {
   for (std::thread& helper : helpers_) helper.join();
 }
 
+template <typename Reached>
+void WorkerPool::watch(const Reached& reached) const {
+  if (!watches_) return;
+  constexpr std::chrono::microseconds kMoment(50);
+  const auto end = std::chrono::steady_clock::now() + kMoment;
+  while (!reached() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+
 void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
   {
     const std::lock_guard lock(mutex_);
@@ -32,12 +42,17 @@ void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>
     next_ = 0;
     failure_ = nullptr;
     if (count > 1) {
-      busy_ = static_cast<int>(helpers_.size());
+      open_ = true;
       ++generation_;
     }
   }
   if (count > 1) started_.notify_all();
   take_indices();
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  watch([this] { return busy_ == 0; });
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return busy_ == 0; });
   if (failure_) std::rethrow_exception(failure_);
@@ -45,14 +60,19 @@ void WorkerPool::run(std::int64_t count, const std::function<void(std::int64_t)>
 
 void WorkerPool::serve() {
   std::uint64_t seen = 0;
-  std::unique_lock lock(mutex_);
   while (true) {
-    started_.wait(lock, [&] { return stop_ || generation_ != seen; });
-    if (stop_) return;
-    seen = generation_;
-    lock.unlock();
+    const auto called = [&] { return stop_ || generation_ != seen; };
+    watch(called);
+    {
+      std::unique_lock lock(mutex_);
+      started_.wait(lock, called);
+      if (stop_) return;
+      seen = generation_;
+      if (!open_) continue;
+      ++busy_;
+    }
     take_indices();
-    lock.lock();
+    const std::lock_guard lock(mutex_);
     if (--busy_ == 0) finished_.notify_one();
   }
 }

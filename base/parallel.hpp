@@ -16,6 +16,8 @@ namespace kvreplay {
 
 /// Threads that run one parallel loop after another. They stay between the loops: a decode step has
 /// a hundred loops of some ten microseconds, for which new threads would cost more than the work.
+/// A thread that has nothing to do watches for the next loop for a moment before it sleeps, where
+/// each thread has a processor, because to wake one takes longer than such a loop.
 /// One loop at a time; a loop inside another needs a pool of its own.
 class WorkerPool {
  public:
@@ -34,16 +36,22 @@ class WorkerPool {
   WorkerPool() = default;
   void serve();
   void take_indices();
+  /// Returns when `reached()` or after the moment for which a thread watches.
+  template <typename Reached>
+  void watch(const Reached& reached) const;
 
   std::mutex mutex_;
   std::condition_variable started_;
   std::condition_variable finished_;
+  bool watches_ = false;
+  // Of the latest loop. Helpers join while it is open, and read the rest once they have joined.
+  std::atomic<std::uint64_t> generation_{0};  // loops begun
+  bool open_ = false;
   const std::function<void(std::int64_t)>* work_ = nullptr;
   std::int64_t count_ = 0;
   std::atomic<std::int64_t> next_{0};
-  std::uint64_t generation_ = 0;  // loops begun
-  int busy_ = 0;                  // helpers that have not left the latest loop
-  bool stop_ = false;
+  std::atomic<int> busy_{0};  // helpers that have joined and not left
+  std::atomic<bool> stop_{false};
   std::exception_ptr failure_;
   std::int64_t failed_index_ = 0;
   std::vector<std::thread> helpers_;

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/number_text.hpp"
+
 namespace kvreplay {
 
 using std::chrono::milliseconds;
@@ -44,13 +46,15 @@ void Progress::say(const std::string& line) {
 void Progress::show(double elapsed_s) {
   shown_ = true;
   const double share = std::min(done_ / total_, 1.0);
-  const double left_s = share > 0 ? elapsed_s * (1 - share) / share : 0;
+  // The first hundredth tells little of the rest.
+  const std::string left =
+      share < 0.01 ? "" : format_text("  %.0f s left", elapsed_s * (1 - share) / share);
   constexpr int kWidth = 30;
   const int filled = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
   const std::string bar = std::string(static_cast<std::size_t>(filled), '#') +
                           std::string(static_cast<std::size_t>(kWidth - filled), '.');
-  std::fprintf(stderr, "%s%s [%s] %3.0f %%  %.0f s left%s", terminal_ ? "\r\033[K" : "",
-               label_.c_str(), bar.c_str(), share * 100, left_s, terminal_ ? "" : "\n");
+  std::fprintf(stderr, "%s%s [%s] %3.0f %%%s%s", terminal_ ? "\r\033[K" : "", label_.c_str(),
+               bar.c_str(), share * 100, left.c_str(), terminal_ ? "" : "\n");
   std::fflush(stderr);
 }
 

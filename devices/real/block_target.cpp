@@ -147,6 +147,9 @@ BlockTarget BlockTarget::create(const std::string& path, std::uint64_t bytes,
   if (::fsync(file.get()) != 0) {
     throw UserError(place, "cannot be synced (" + errno_text(errno) + ")", "a sound disk");
   }
+  // A direct write first takes the pages of its range from the system's cache, which would count as
+  // time of the device.
+  ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED);
   const int direct = ::open(path_of(file.get()).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
   if (direct < 0) {
     throw UserError(place,

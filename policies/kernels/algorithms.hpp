@@ -97,7 +97,7 @@ struct Algorithms {
       return load(row + i);
     }
     KVREPLAY_INLINE void fetch(std::int64_t begin, std::int64_t end) const {
-      constexpr std::int64_t kAhead = kFetchBytes / static_cast<std::int64_t>(sizeof(T));
+      constexpr std::int64_t kAhead = 48;
       Algorithms::prefetch(row(begin) + kAhead, (end - begin) * dim);
     }
     KVREPLAY_INLINE static Lanes accumulate(Lanes query, Lanes run, Lanes sum) {
@@ -736,6 +736,17 @@ struct Algorithms {
       const std::int64_t depth = smaller(kDepthBlock, product.depth - k);
       const auto tiles = [&]<int kCount>(std::int64_t panel) {
         const T* from = panels + panel * product.panel_stride + k * kWidth;
+        if constexpr (kRows == 1) {
+          // Panels are read once, from memory. Where the next ones begin, the processor cannot
+          // know.
+          constexpr std::int64_t kLines = 8;
+          for (int p = kCount; p < 2 * kCount; ++p) {
+            const T* next = panels + (panel + p) * product.panel_stride;
+            for (std::int64_t i = 0; i < kLines; ++i) {
+              __builtin_prefetch(next + i * (64 / static_cast<std::int64_t>(sizeof(T))), 0, 2);
+            }
+          }
+        }
         const auto run = [&](const auto* data, std::int64_t stride) {
           for (std::int64_t r = begin; r < end; r += kRows) {
             product_tile<kRows, kCount>(

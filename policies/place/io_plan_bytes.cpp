@@ -19,18 +19,20 @@ void for_layer_plan(Layer& layer, Visit&& visit) {
   auto& [attended_tokens, score_bytes, score_flops, fetched_entries, decoded_entries,
          buffered_entries, regrouped_entries] = compute;
   auto& [cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes] = dram;
-  auto& [prompt_flops, prompt_square_flops, prompt_bytes] = prompt;
+  auto& [prompt_flops, prompt_square_flops, prompt_bytes, prompt_factorise_flops,
+         prompt_similarities] = prompt;
   auto& [requested_bytes, hit_bytes, missed_bytes, best_hit_bytes, moved_bytes] = accounting;
   auto& [index_fixed, index_prompt, newest, capacity, holds_all] = growth;
   auto& [live_begin, live, cached_begin, cached, memory, buffered, index] = turns;
   visit_all(visit, full_attention, sliding_window, kind, read_begin, reads, merge_reads,
             write_begin, writes, cache_read_begin, cache_reads, cache_paged, prompt_write_bytes,
             prompt_writes, prompt_ready, prompt_flops, prompt_square_flops, prompt_bytes,
-            region_bytes, live_bytes, requested_bytes, hit_bytes, missed_bytes, best_hit_bytes,
-            moved_bytes, attended_tokens, score_bytes, score_flops, fetched_entries,
-            decoded_entries, buffered_entries, regrouped_entries, cache_bytes, buffered_bytes,
-            index_bytes, fetched_bytes, entries_bytes, live_begin, live, cached_begin, cached,
-            memory, buffered, index, index_fixed, index_prompt, newest, capacity, holds_all);
+            prompt_factorise_flops, prompt_similarities, region_bytes, live_bytes, requested_bytes,
+            hit_bytes, missed_bytes, best_hit_bytes, moved_bytes, attended_tokens, score_bytes,
+            score_flops, fetched_entries, decoded_entries, buffered_entries, regrouped_entries,
+            cache_bytes, buffered_bytes, index_bytes, fetched_bytes, entries_bytes, live_begin,
+            live, cached_begin, cached, memory, buffered, index, index_fixed, index_prompt, newest,
+            capacity, holds_all);
 }
 
 /// Visits the numbers of a plan, without its kinds and layers.

@@ -476,6 +476,8 @@ void add_compute(const std::vector<TargetStream>& streams, std::int64_t steps,
     plan.prompt.flops += stream.by_kv_heads(work.flops);
     plan.prompt.square_flops += stream.by_kv_heads(work.square_flops);
     plan.prompt.bytes += stream.by_kv_heads(work.bytes);
+    plan.prompt.factorise_flops += stream.by_kv_heads(work.factorise_flops);
+    plan.prompt.similarities += stream.by_kv_heads(work.similarities);
   }
 }
 

@@ -107,6 +107,8 @@ struct LayerPlan {
     std::int64_t flops = 0;
     std::int64_t square_flops = 0;
     std::int64_t bytes = 0;
+    std::int64_t factorise_flops = 0;
+    std::int64_t similarities = 0;
   };
 
   /// Peaks over the steps for one sequence at this layer, by use.

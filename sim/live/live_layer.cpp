@@ -147,7 +147,9 @@ bool LiveLayer::is_in_hand(std::size_t s, GroupId group) const {
 // The prompt.
 
 void LiveLayer::add_prompt(const Entries& exact, const QueryWindow& window, LiveIo& io) {
+  LapTimer timer;
   policy_.add_prompt(exact, window);
+  timer.add_to(work_.index_ns);
   // Scores that keep something of every key take it with the first query; later the keys are gone.
   policy_.select(
       exact, std::vector<float>(static_cast<std::size_t>(shape_.query_heads * shape_.head_dim)));

@@ -38,6 +38,7 @@ struct LiveLayerWork {
   std::int64_t buffered_ns = 0;  ///< likewise of entries outside groups
   std::int64_t attend_ns = 0;
   std::int64_t append_ns = 0;  ///< the new entry: stored, grouped, and what is to be written
+  std::int64_t index_ns = 0;   ///< what the policy does with the prompt, once
   // LayerPlan::Compute has the last four per step.
   std::int64_t score_flops = 0;
   std::int64_t attended_elements = 0;  ///< tokens * query heads * head_dim
@@ -50,9 +51,9 @@ struct LiveLayerWork {
     for (std::int64_t LiveLayerWork::*member :
          {&LiveLayerWork::score_ns, &LiveLayerWork::fetch_ns, &LiveLayerWork::decode_ns,
           &LiveLayerWork::buffered_ns, &LiveLayerWork::buffered_entries, &LiveLayerWork::attend_ns,
-          &LiveLayerWork::append_ns, &LiveLayerWork::score_flops, &LiveLayerWork::attended_elements,
-          &LiveLayerWork::fetched_entries, &LiveLayerWork::decoded_entries,
-          &LiveLayerWork::regrouped_entries}) {
+          &LiveLayerWork::append_ns, &LiveLayerWork::index_ns, &LiveLayerWork::score_flops,
+          &LiveLayerWork::attended_elements, &LiveLayerWork::fetched_entries,
+          &LiveLayerWork::decoded_entries, &LiveLayerWork::regrouped_entries}) {
       this->*member += other.*member;
     }
     return *this;

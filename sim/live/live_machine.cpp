@@ -10,6 +10,10 @@ namespace {
 
 /// Largest delay before the end of a computation is noticed while commands are under way.
 constexpr std::int64_t kNoticeNs = 20'000;
+/// How long before the usual end of a computation the steps' thread is awake.
+constexpr std::int64_t kAwakeNs = 50'000;
+/// How long it sleeps at once until then: a processor that sleeps longer wakes later.
+constexpr std::int64_t kNapNs = 50'000;
 /// How long a thread with a processor of its own watches before it sleeps.
 constexpr std::int64_t kWatchNs = 500'000;
 
@@ -87,6 +91,8 @@ Wait LiveMachine::compute(Kernels kernels, std::size_t layer) {
     layer_ = layer;
     busy_ = true;
   }
+  usual_ = &usual_ns_[{kernels, layer}];
+  begun_ns_ = monotonic_ns();
   changed_.notify_all();
   return Wait(computation_);
 }
@@ -118,6 +124,11 @@ bool LiveMachine::idle() {
   const std::lock_guard lock(mutex_);
   if (busy_) return false;
   exposed_ns_ += std::exchange(waited_ns_, 0);
+  if (const std::int64_t begun = std::exchange(begun_ns_, 0); begun != 0) {
+    // Once longer is perhaps an interruption; once shorter is possible.
+    const std::int64_t took = monotonic_ns() - begun;
+    *usual_ = *usual_ == 0 ? took : std::min(took, *usual_ + *usual_ / 16);
+  }
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return true;
 }
@@ -136,13 +147,20 @@ void LiveMachine::progress() {
                       [&] { return !busy_ || (late_read_ != nullptr && !late_read_->started); });
     return;
   }
-  bool computing = false;
+  std::int64_t until = IoEngine::kForever;
   {
     const std::lock_guard lock(mutex_);
-    computing = busy_ && late_read_ == nullptr;
+    if (busy_ && late_read_ == nullptr) {
+      const std::int64_t now = monotonic_ns();
+      const std::int64_t due = reads_late_ ? 0 : begun_ns_ + *usual_ - kAwakeNs;
+      if (now < due) {
+        until = std::min(due, now + kNapNs);
+      } else {
+        until = own_processors_ ? 0 : now + kNoticeNs;
+      }
+    }
   }
-  const std::int64_t notice = own_processors_ ? 0 : monotonic_ns() + kNoticeNs;
-  io_->poll(computing ? notice : IoEngine::kForever);
+  io_->poll(until);
   // Of a transfer in several parts, the next one may begin.
   for (Transfer& transfer : transfers_) {
     if (transfer.open && transfer.kind == TransferKind::kWrites) (void)transfer.is_over();
@@ -174,6 +192,7 @@ void LiveMachine::read_now(std::span<const IoCommand> commands, LiveIo::Reader& 
   LateRead read{.commands = commands, .reader = &reader, .batch = {}};
   std::unique_lock lock(mutex_);
   late_read_ = &read;
+  reads_late_ = true;
   changed_.notify_all();
   changed_.wait(lock, [&] { return late_read_ == nullptr || abandoned_; });
   if (late_read_ != nullptr) throw std::runtime_error("a read ended with the run");

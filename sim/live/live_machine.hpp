@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "sim/live/live_io.hpp"
@@ -34,10 +36,12 @@ class LiveWork {
 
 /// A machine in real time: commands go to a real target from the thread that runs the steps. While
 /// transfers are under way, kernels run on a thread of their own; otherwise on the same one. Where
-/// a processor is left for each of the two, neither sleeps while it waits for the other, since
-/// waking takes tens of microseconds; where not, kernels leave the steps' thread only for reads. A
-/// failed command is a UserError of run(), an exception of a kernel likewise; then the machine can
-/// only be destroyed.
+/// a processor is left for each of the two, neither sleeps when the other is about to end, since
+/// waking takes tens of microseconds; where not, kernels leave the steps' thread only for reads.
+/// Until a computation is about to end, by its time in the step before, the steps' thread sleeps:
+/// a served or virtual device may need that processor for its own work. (Not where kernels read.)
+/// A failed command is a
+/// UserError of run(), an exception of a kernel likewise; then the machine can only be destroyed.
 class LiveMachine final : public Machine {
  public:
   /// `work` and `io` outlive the machine; no `io`: nothing is transferred. `own_processors`: as
@@ -111,10 +115,15 @@ class LiveMachine final : public Machine {
   Kernels kernels_{};
   std::size_t layer_ = 0;
   LateRead* late_read_ = nullptr;
-  bool abandoned_ = false;  // a late read will never end
+  bool reads_late_ = false;  // some kernel has read: the next one must not find this thread asleep
+  bool abandoned_ = false;   // a late read will never end
   std::exception_ptr failure_;
   std::int64_t waited_ns_ = 0;  // of kernels, for late reads
-  std::jthread processor_;      // last: it uses the others
+  // Of the computation on the other thread, for the steps' thread.
+  std::int64_t begun_ns_ = 0;      // 0: it has been seen to be over
+  std::int64_t* usual_ = nullptr;  // how long it took in earlier steps, ns; 0: there was none
+  std::map<std::pair<Kernels, std::size_t>, std::int64_t> usual_ns_;
+  std::jthread processor_;  // last: it uses the others
 };
 
 }  // namespace kvreplay

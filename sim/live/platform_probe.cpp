@@ -211,6 +211,8 @@ class Probe {
     const auto pipeline = system.pipeline.make({});
     const RandomAdapters adapters(a);
     std::vector<std::unique_ptr<LiveLayer>> layers;
+    DecideSpec without = system.decide;
+    without.precision = PartConfig<Precision>::by_name("fp16");
     for (std::int64_t i = 0; i < count; ++i) {
       const LayerShape shape = layer_shape(a, dense + i, prompt, prompt + kSteps);
       check_live(system.decide, system.place, shape);
@@ -221,21 +223,36 @@ class Probe {
                                      .index_region = {offset + region, region},
                                      .limits = io.limits(),
                                      .target = target.path()};
-      layers.push_back(std::make_unique<LiveLayer>(
-          system.decide, system.place, shape,
-          PolicyOptions{.adapters = &adapters, .seed = options_.seed}, layer, rows,
-          [&io](std::span<const IoCommand> commands, LiveIo::Reader& reader) {
-            LiveIo::Batch batch;
-            io.read(commands, reader, batch);
-            io.wait(batch);
-          }));
       const HalfRows keys = random_rows(a.kv_heads, prompt, a.head_dim, random_);
       const HalfRows values = random_rows(a.kv_heads, prompt, a.head_dim, random_);
       const HalfRows queries = random_rows(a.query_heads, kWindow, a.head_dim, random_);
-      layers.back()->add_prompt({keys.first(prompt), values.first(prompt)},
-                                {queries.first(kWindow), prompt - kWindow}, io);
-      io.wait(layers.back()->prompt_batch());
-      layers.back()->end_prompt();
+      const auto after_prompt = [&](const DecideSpec& decide) {
+        auto made = std::make_unique<LiveLayer>(
+            decide, system.place, shape,
+            PolicyOptions{.adapters = &adapters, .seed = options_.seed}, layer, rows,
+            [&io](std::span<const IoCommand> commands, LiveIo::Reader& reader) {
+              LiveIo::Batch batch;
+              io.read(commands, reader, batch);
+              io.wait(batch);
+            });
+        made->add_prompt({keys.first(prompt), values.first(prompt)},
+                         {queries.first(kWindow), prompt - kWindow}, io);
+        io.wait(made->prompt_batch());
+        made->end_prompt();
+        return made;
+      };
+      // A factorisation takes what the index takes longer with it.
+      const bool plain = system.decide.precision.name() == without.precision.name();
+      const std::int64_t plain_ns = plain ? 0 : after_prompt(without)->work().index_ns;
+      layers.push_back(after_prompt(system.decide));
+      std::int64_t factorise_flops = 0;
+      for (const auto& stream : layers.back()->policy().streams()) {
+        factorise_flops += stream->log().prompt_work.factorise_flops;
+      }
+      if (plain || factorise_flops == 0) continue;
+      const std::int64_t ns = layers.back()->work().index_ns - plain_ns;
+      samples_["factorise"].push_back(
+          {"", static_cast<double>(factorise_flops), static_cast<double>(ns) * 1e-3});
     }
     const auto transfer = [&](TransferKind kind, LiveLayer& layer) {
       LiveIo::Batch batch;

@@ -11,6 +11,7 @@
 #include "base/number_text.hpp"
 #include "base/size.hpp"
 #include "base/table.hpp"
+#include "sim/replay/heading.hpp"
 #include "sim/replay/results.hpp"
 
 namespace kvreplay {
@@ -29,17 +30,6 @@ const Column<CellResult>* declared_column(std::string_view name) {
     if (column.name == name) return &column;
   }
   return nullptr;
-}
-
-/// A word of the name is "bytes": dram_kv_bytes, read_bytes_per_step.
-bool counts_bytes(std::string_view name) {
-  for (std::size_t at = name.find("bytes"); at != std::string_view::npos;
-       at = name.find("bytes", at + 1)) {
-    const bool begins = at == 0 || name[at - 1] == '_' || name[at - 1] == '.';
-    const std::size_t end = at + 5;
-    if (begins && (end == name.size() || name[end] == '_')) return true;
-  }
-  return false;
 }
 
 std::optional<double> numeric_value(const CellValue& value) {
@@ -299,14 +289,37 @@ std::string remarks(const ResultTable& table, const TableReader& reader, std::si
   return text;
 }
 
+/// Of the columns at `places`. Two keys that have the same heading keep their names.
+std::vector<std::string> heads_of(const ResultTable& table, std::span<const std::size_t> places,
+                                  const TableView& view) {
+  std::vector<std::string> heads;
+  for (const std::size_t i : places) {
+    const std::string& name = table.columns[i].name;
+    const auto label = view.labels.find(name);
+    heads.push_back(label != view.labels.end() ? label->second
+                    : view.format == "latex"   ? heading(name)
+                                               : name);
+  }
+  const std::vector<std::string> wanted = heads;
+  for (std::size_t k = 0; k < places.size(); ++k) {
+    const std::string& name = table.columns[places[k]].name;
+    if (!view.labels.contains(name) && std::count(wanted.begin(), wanted.end(), wanted[k]) > 1) {
+      heads[k] = name;
+    }
+  }
+  return heads;
+}
+
 std::vector<FittedColumn> fitted_columns(const ResultTable& table, const TableReader& reader,
-                                         const Chosen& chosen) {
+                                         const Chosen& chosen, const TableView& view) {
+  const std::vector<std::string> heads = heads_of(table, chosen.columns, view);
   std::vector<FittedColumn> columns;
-  for (const std::size_t i : chosen.columns) {
+  for (std::size_t k = 0; k < chosen.columns.size(); ++k) {
+    const std::size_t i = chosen.columns[k];
     const ResultTable::Head& head = table.columns[i];
     const Column<CellResult>* declared = declared_column(head.name);
     FittedColumn column;
-    column.name = head.name;
+    column.name = heads[k];
     column.is_text = reader.is_text(i);
     column.is_label = reader.is_label(i);
     column.rank = declared == nullptr ? 9 : declared->table_rank;
@@ -365,14 +378,37 @@ std::string document_table(std::vector<FittedColumn> columns, const std::string&
   return text + "% \\usepackage{booktabs}\n" + body.latex();
 }
 
-ResultTable chosen_part(const ResultTable& table, const Chosen& chosen) {
+ResultTable chosen_part(const ResultTable& table, const Chosen& chosen, const TableView& view) {
   ResultTable part;
-  for (const std::size_t i : chosen.columns) part.columns.push_back(table.columns[i]);
+  const std::vector<std::string> heads = heads_of(table, chosen.columns, view);
+  for (std::size_t k = 0; k < heads.size(); ++k) {
+    part.columns.push_back({heads[k], table.columns[chosen.columns[k]].decimals});
+  }
   for (const std::size_t row : chosen.rows) {
     std::vector<CellValue>& values = part.rows.emplace_back();
     for (const std::size_t i : chosen.columns) values.push_back(table.rows[row][i]);
   }
   return part;
+}
+
+/// With the labels in place of texts in rows.
+ResultTable relabelled(ResultTable table, const TableView& view) {
+  std::vector<std::string> names = names_of(table);
+  for (std::vector<CellValue>& row : table.rows) {
+    for (CellValue& value : row) {
+      const auto* text = std::get_if<std::string>(&value);
+      if (text == nullptr || text->empty()) continue;
+      if (std::find(names.begin(), names.end(), *text) == names.end()) names.push_back(*text);
+      const auto label = view.labels.find(*text);
+      if (label != view.labels.end()) value = label->second;
+    }
+  }
+  for (const auto& [name, label] : view.labels) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      throw unknown_name({"--label", ""}, "name", name, names);
+    }
+  }
+  return table;
 }
 
 /// The fields of one record of a CSV text from `at` on, which moves behind it.
@@ -454,17 +490,19 @@ void check_view(const TableView& view, std::span<const std::string> names) {
   sort_keys(view, names);
 }
 
-std::string view_text(const ResultTable& table, const TableView& view) {
+std::string view_text(const ResultTable& given, const TableView& view) {
   if (view.format == "none") return "";
+  const ResultTable labelled = view.labels.empty() ? ResultTable() : relabelled(given, view);
+  const ResultTable& table = view.labels.empty() ? given : labelled;
   const TableReader reader(table);
   const bool raw = view.format == "csv" || view.format == "json";
   if (!raw && table.rows.empty()) return "";
   const Chosen chosen = choose_columns(table, view, reader, raw);
   if (raw) {
-    const ResultTable part = chosen_part(table, chosen);
+    const ResultTable part = chosen_part(table, chosen, view);
     return view.format == "csv" ? csv_text(part) : json_text(part);
   }
-  const std::vector<FittedColumn> columns = fitted_columns(table, reader, chosen);
+  const std::vector<FittedColumn> columns = fitted_columns(table, reader, chosen, view);
   const bool fits = view.format == "table" && !chosen.named;
   const std::string said = remarks(table, reader, view.format == "table" ? view.width : 0);
   if (view.format != "table") return document_table(columns, said, view.format);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <variant>
@@ -53,6 +54,8 @@ struct TableView {
   std::vector<std::string> columns{};
   std::vector<std::string> sort{};  ///< KEY, or KEY:desc
   std::size_t width = kTableWidth;  ///< of a table's lines; 0 = any
+  /// What is shown in place of a column's name or of a text in a row, by that.
+  std::map<std::string, std::string> labels{};
 };
 [[nodiscard]] std::vector<std::string> table_formats();
 
@@ -63,7 +66,8 @@ void check_view(const TableView& view, std::span<const std::string> names);
 
 /// The table as it is viewed. In a table, columns with the same value in every row stand above;
 /// numbers of bytes are in the unit that gives three digits; a line above says what needs more
-/// memory than there is. "" for no rows, but for csv and json.
+/// memory than there is. The heads of latex are words (heading.hpp). "" for no rows, but for csv
+/// and json. Throws UserError, which names --label, for a label of what the table has not.
 [[nodiscard]] std::string view_text(const ResultTable& table, const TableView& view);
 /// As a table, which is table.txt.
 [[nodiscard]] std::string table_text(const ResultTable& table);

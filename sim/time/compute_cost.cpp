@@ -134,9 +134,14 @@ ChunkCompute chunk_compute(const ModelSpec& model, const PlatformSpec& platform,
   return compute;
 }
 
-SimTime index_compute(const PlatformSpec& platform, double flops, double bytes) {
-  if (flops == 0 && bytes == 0) return 0;
-  return platform.selection_overhead_ns + platform.kernel_ns(flops, bytes);
+SimTime index_compute(const PlatformSpec& platform, const IndexWork& work) {
+  if (work.flops == 0 && work.bytes == 0) return 0;
+  const MeasuredKernel* factorise = measured(platform, &MeasuredKernels::factorise, "", work.batch);
+  if (factorise == nullptr || work.factorise_flops == 0) {
+    return platform.selection_overhead_ns + platform.kernel_ns(work.flops, work.bytes);
+  }
+  return platform.selection_overhead_ns + factorise->ns(work.factorise_flops) +
+         platform.kernel_ns(work.flops - work.factorise_flops, work.bytes);
 }
 
 SimTime submit_compute(const PlatformSpec& platform, std::int64_t commands) {

@@ -67,8 +67,16 @@ struct ChunkCompute {
 [[nodiscard]] ChunkCompute chunk_compute(const ModelSpec& model, const PlatformSpec& platform,
                                          const PromptChunk& chunk);
 
-/// What the parts of a system compute for the index of a layer's prompt; nothing takes no time.
-[[nodiscard]] SimTime index_compute(const PlatformSpec& platform, double flops, double bytes);
+/// What the parts of a system compute for the index of a layer's prompt, over a batch.
+struct IndexWork {
+  std::int64_t batch = 1;
+  double flops = 0;
+  double bytes = 0;            ///< moved to or from DRAM
+  double factorise_flops = 0;  ///< of `flops`, at a rate of their own where it was measured
+};
+
+/// No work takes no time.
+[[nodiscard]] SimTime index_compute(const PlatformSpec& platform, const IndexWork& work);
 
 /// The host's work to hand so many commands to the device; only a measured platform charges it.
 [[nodiscard]] SimTime submit_compute(const PlatformSpec& platform, std::int64_t commands);

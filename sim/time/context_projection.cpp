@@ -181,6 +181,9 @@ void grow_layer(LayerPlan& layer, const IoPlan& plan, std::int64_t prompt_tokens
   }
   for (std::int64_t& tokens : layer.io.prompt_ready) prompt.grow(tokens);
   factor.grow(layer.prompt.flops);
+  factor.grow(layer.prompt.factorise_flops);
+  factor.grow(layer.prompt.similarities);
+  if (layer.prompt.square_flops > 0) factor.grow(layer.prompt.similarities);
   factor.grow(layer.prompt.square_flops);
   factor.grow(layer.prompt.square_flops);
   factor.grow(layer.prompt.bytes);

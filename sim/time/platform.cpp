@@ -33,6 +33,10 @@ std::span<const Parameter> PlatformSpec::parameters() {
                      "there"),
       real_parameter("append_overhead_us", "us", 0, {0, 1e6},
                      "processor time per layer and step that writes new entries to the device"),
+      real_parameter("similarity_bytes", "bytes", 0, {0, 64},
+                     "DRAM traffic of a clustering per key, centroid and iteration: 0 where the "
+                     "nearest centroid is found during the products, 4 where similarities of 16 "
+                     "bits are stored and read back"),
       real_parameter("compute_power_w", "W", 0, {0, 1e6},
                      "power of the processor while it computes, without DRAM; 0: not known"),
       real_parameter("waiting_power_w", "W", 0, {0, 1e6},
@@ -165,6 +169,7 @@ PlatformSpec PlatformSpec::parse(const ConfigNode& node, std::string name) {
   platform.selection_overhead_ns = std::llround(given.real("selection_overhead_us") * 1e3);
   platform.cache_insert_ns = given.real("cache_insert_us") * 1e3;
   platform.append_overhead_ns = given.real("append_overhead_us") * 1e3;
+  platform.similarity_bytes = given.real("similarity_bytes");
   platform.compute_power_w = given.real("compute_power_w");
   platform.waiting_power_w = given.real("waiting_power_w");
   platform.dram_pj_bit = given.real("dram_pj_bit");

@@ -68,6 +68,9 @@ struct MeasuredKernels {
   MeasuredKind buffered;  ///< likewise of entries outside groups
   MeasuredKind append;    ///< by new entries and those regrouped, by grouping part
   MeasuredKind submit;    ///< by commands that are handed to the system at once
+  /// By operations of the factorisation of a layer's keys; one that was not measured is part of
+  /// the index, at the rate of products.
+  MeasuredKind factorise;
   // What a transfer takes longer than on the device alone, in a closed loop, by the time (us) for
   // which the device had nothing to do while the processor computed; parts `transfer`, once for
   // reads, `command`, for each of them, `kib`, for each of their 1024 bytes, and `write`, once for
@@ -90,6 +93,7 @@ struct MeasuredKernels {
     visit("buffered", kernels.buffered);
     visit("append", kernels.append);
     visit("submit", kernels.submit);
+    visit("factorise", kernels.factorise);
     visit("wake", kernels.wake);
     visit("beside", kernels.beside);
   }
@@ -115,6 +119,7 @@ struct PlatformSpec {
   SimTime selection_overhead_ns = 0;  ///< likewise for scoring, top-k and gathering
   double cache_insert_ns = 0;         ///< of the processor, per read that a cache keeps
   double append_overhead_ns = 0;      ///< likewise, per layer and step that writes new entries
+  double similarity_bytes = 0;        ///< moved to and from DRAM, per similarity of a clustering
 
   // 0 = not known.
   double compute_power_w = 0;  ///< of the processor while it computes

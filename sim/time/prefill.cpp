@@ -19,22 +19,25 @@ namespace {
 constexpr std::int64_t kHalfBytes = 2;
 
 /// Of one layer, for a batch.
-struct IndexWork {
-  double flops = 0;
-  double bytes = 0;
-};
 IndexWork index_work(const PrefillCell& cell, const LayerPlan& plan, std::int64_t tokens) {
   const LayerPlan::Prompt& prompt = plan.prompt;
   const auto batch = static_cast<double>(cell.batch);
+  const double stored = cell.platform.similarity_bytes * static_cast<double>(prompt.similarities);
   if (tokens == cell.plan.prompt_tokens) {
-    return {batch * static_cast<double>(prompt.flops + prompt.square_flops),
-            batch * static_cast<double>(prompt.bytes)};
+    return {.batch = cell.batch,
+            .flops = batch * static_cast<double>(prompt.flops + prompt.square_flops),
+            .bytes = batch * (static_cast<double>(prompt.bytes) + stored),
+            .factorise_flops = batch * static_cast<double>(prompt.factorise_flops)};
   }
   const double ratio = static_cast<double>(tokens) / static_cast<double>(cell.plan.prompt_tokens);
   return {
-      batch * ratio *
+      .batch = cell.batch,
+      .flops =
+          batch * ratio *
           (static_cast<double>(prompt.flops) + ratio * static_cast<double>(prompt.square_flops)),
-      batch * ratio * static_cast<double>(prompt.bytes)};
+      .bytes = batch * ratio *
+               (static_cast<double>(prompt.bytes) + stored * (prompt.square_flops > 0 ? ratio : 1)),
+      .factorise_flops = batch * ratio * static_cast<double>(prompt.factorise_flops)};
 }
 
 /// A prompt as a step of a machine: layer u of the step is chunk u % chunks of layer u / chunks.
@@ -128,7 +131,7 @@ class PromptWorkload {
     }
     if (end == range_.end) {
       const IndexWork index = index_work(cell_, plan, end);
-      work.score_ns = index_compute(cell_.platform, index.flops, index.bytes);
+      work.score_ns = index_compute(cell_.platform, index);
       index_ns_ += work.score_ns;
       kernel_bytes_ += index.bytes;
     }
@@ -174,7 +177,8 @@ class PromptWorkload {
         score_bytes += static_cast<double>(plan.compute.score_bytes[at]);
       }
     }
-    work.score_ns = index_compute(cell_.platform, score_flops, score_bytes);
+    work.score_ns = index_compute(
+        cell_.platform, {.batch = cell_.batch, .flops = score_flops, .bytes = score_bytes});
     index_ns_ += work.score_ns;
     kernel_bytes_ += score_bytes;
     // What several tokens select is read once.
@@ -287,7 +291,7 @@ SimTime index_time(const PrefillCell& cell, std::int64_t tokens) {
   for (const TargetLayer& target : cell.layers) {
     if (!has_groups(target)) continue;
     const IndexWork index = index_work(cell, *target.plan, tokens);
-    sum += index_compute(cell.platform, index.flops, index.bytes);
+    sum += index_compute(cell.platform, index);
   }
   return sum;
 }

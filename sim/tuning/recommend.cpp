@@ -141,17 +141,32 @@ std::size_t changes_work(std::size_t devices) {
   return (kContexts + devices + std::size(kProcessors)) * 2 * kTriedWithChanges;
 }
 
+/// The last turn of a replayed conversation; none where one turn was replayed.
+std::optional<NextQuestion> last_turn(const CellResult& cell) {
+  if (cell.timing.turns.size() < 2) return std::nullopt;
+  const TurnTiming& turn = cell.timing.turns.back();
+  const Prefill& prefill = turn.timing.prefill;
+  const auto seconds = [](SimTime ns) { return static_cast<double>(ns) / 1e9; };
+  return NextQuestion{
+      .earlier_tokens = turn.earlier_tokens,
+      .new_tokens = turn.new_tokens,
+      .read_back_s = seconds(prefill.ttft_ns),
+      .compute_anew_s = seconds(prefill.compute_ns + prefill.index_ns + turn.recompute_ns),
+      .turn = std::ssize(cell.timing.turns)};
+}
+
 /// To two digits: systems that miss a limit by the same cause do not differ by the rest.
-double violation(const UserLimits& limits, const CellResult& cell) {
+double violation(const UserLimits& limits, const Candidate& candidate) {
   double sum = 0;
-  for (const MissedLimit& missed : missed_limits(limits, cell)) sum += missed.excess;
+  for (const MissedLimit& missed : missed_limits(limits, candidate)) sum += missed.excess;
   return std::stod(format_text("%.1e", sum));
 }
 
 }  // namespace
 
 bool UserLimits::any() const {
-  return min_tokens_per_s || max_ttft_s || max_dram_bytes || max_output_error || min_years;
+  return min_tokens_per_s || max_ttft_s || max_next_ttft_s || max_dram_bytes || max_output_error ||
+         min_years;
 }
 
 std::string UserLimits::text() const {
@@ -161,6 +176,9 @@ std::string UserLimits::text() const {
   }
   if (max_ttft_s) {
     texts.push_back("the first token within " + shortest_text(*max_ttft_s) + " s");
+  }
+  if (max_next_ttft_s) {
+    texts.push_back("that of the next question within " + shortest_text(*max_next_ttft_s) + " s");
   }
   if (max_dram_bytes) {
     texts.push_back("at most " + megabytes_text(static_cast<double>(*max_dram_bytes)) +
@@ -174,7 +192,8 @@ std::string UserLimits::text() const {
   return join(texts);
 }
 
-std::vector<MissedLimit> missed_limits(const UserLimits& limits, const CellResult& cell) {
+std::vector<MissedLimit> missed_limits(const UserLimits& limits, const Candidate& candidate) {
+  const CellResult& cell = candidate.cell;
   std::vector<MissedLimit> missed;
   const auto at_most = [&](double found, std::optional<double> limit, auto&& text) {
     if (limit && found > *limit) {
@@ -190,6 +209,13 @@ std::vector<MissedLimit> missed_limits(const UserLimits& limits, const CellResul
   at_most(ttft_s(cell), limits.max_ttft_s, [&](const std::string& times) {
     return "first token after " + short_text(ttft_s(cell)) + " s, " + times + " the limit";
   });
+  if (candidate.next) {
+    const double next_s = candidate.next->ttft_s();
+    at_most(next_s, limits.max_next_ttft_s, [&](const std::string& times) {
+      return "that of the next question after " + short_text(next_s) + " s, " + times +
+             " the limit";
+    });
+  }
   const auto memory = static_cast<double>(memory_bytes(cell));
   const std::optional<double> max_memory =
       limits.max_dram_bytes ? std::optional(static_cast<double>(*limits.max_dram_bytes))
@@ -210,10 +236,12 @@ std::vector<MissedLimit> missed_limits(const UserLimits& limits, const CellResul
   return missed;
 }
 
-bool recommended_before(const UserLimits& limits, const CellResult& a, const CellResult& b) {
-  const double misses_a = violation(limits, a);
-  const double misses_b = violation(limits, b);
-  if (misses_a != misses_b) return misses_a < misses_b;
+bool recommended_before(const UserLimits& limits, const Candidate& one, const Candidate& other) {
+  const double misses_one = violation(limits, one);
+  const double misses_other = violation(limits, other);
+  if (misses_one != misses_other) return misses_one < misses_other;
+  const CellResult& a = one.cell;
+  const CellResult& b = other.cell;
   struct Property {
     bool limited;
     double a;
@@ -242,7 +270,7 @@ class Recommender::Search {
         store_(store),
         temporary_folder_(std::move(temporary_folder)),
         progress_(progress),
-        experiment_(request.experiment.load(sets_for(request.context_tokens, {}))),
+        experiment_(load(sets_for(request.context_tokens, {}))),
         cell_(common_cell(experiment_)),
         trace_(experiment_.traces[cell_.trace]),
         space_(trace_, {}) {}
@@ -254,12 +282,12 @@ class Recommender::Search {
     search_budgets();
     std::vector<RecommendedRow> rows;
     for (const Found& found : found_) {
-      rows.push_back(row_of(found.name, found.best, found.shipped, found.cell));
+      rows.push_back(row_of(found.name, found.best, found.shipped, *found.candidate));
     }
     result.rows = std::move(rows);
     describe(result);
     if (!result.rows.front().missed.empty()) find_changes(result);
-    if (cell_.batch == 1) result.next = next_question(result.rows.front());
+    replay_next(result.rows.front());
     result.evaluations = evaluations_;
     return result;
   }
@@ -269,7 +297,7 @@ class Recommender::Search {
     std::string name;
     Composition shipped;
     Composition best;
-    CellResult cell;
+    std::optional<Candidate> candidate{};  ///< the best one, once it was replayed
   };
   struct Trial {
     std::size_t found = 0;
@@ -281,22 +309,65 @@ class Recommender::Search {
     return more;
   }
 
-  [[nodiscard]] RecommendedRow row_of(const std::string& name, const Composition& composition,
-                                      const Composition& shipped, const CellResult& cell) const {
-    return {name, composition, budgets_text(composition, shipped), cell,
-            missed_limits(limits_, cell)};
+  /// With all steps of a conversation where the limits ask for its last turn.
+  [[nodiscard]] Experiment load(std::vector<std::string> sets) const {
+    Experiment experiment = request_.experiment.load(sets);
+    if (!limits_.max_next_ttft_s || request_.new_tokens > 0) return experiment;
+    const TraceReader trace(experiment.traces[common_cell(experiment).trace]);
+    if (request_.context_tokens > 0 || trace.info().turns().size() < 2) return experiment;
+    sets.emplace_back("steps=0");
+    return request_.experiment.load(sets);
   }
 
-  std::vector<std::optional<CellResult>> evaluate(const Evaluator& evaluator,
-                                                  const std::vector<Trial>& trials) {
+  [[nodiscard]] RecommendedRow row_of(const std::string& name, const Composition& composition,
+                                      const Composition& shipped,
+                                      const Candidate& candidate) const {
+    return {name,           composition,    budgets_text(composition, shipped),
+            candidate.cell, candidate.next, missed_limits(limits_, candidate)};
+  }
+
+  /// `context`: tokens of prompt and answer.
+  [[nodiscard]] std::optional<NextQuestion> next_question(const Experiment& experiment,
+                                                          const CellResult& result,
+                                                          std::int64_t context) const {
+    const Cell cell = common_cell(experiment);
+    if (cell.batch != 1) return std::nullopt;
+    if (request_.new_tokens == 0) {
+      if (const std::optional<NextQuestion> turn = last_turn(result)) return turn;
+    }
+    Prefix prefix{.tokens = context,
+                  .new_tokens = request_.new_tokens > 0 ? request_.new_tokens : kNextTokens};
+    if (cell.prefill_chunk_tokens > 0) prefix.chunk_tokens = cell.prefill_chunk_tokens;
+    const RestoreTimes times =
+        restore_times(experiment.models[cell.model], experiment.platforms[cell.platform],
+                      experiment.devices[cell.device], prefix);
+    const double on_device = static_cast<double>(result.timing.live_bytes) /
+                             static_cast<double>(std::max<std::int64_t>(1, times.bytes));
+    const auto new_tokens_ns = static_cast<double>(times.new_tokens_ns);
+    return NextQuestion{
+        .earlier_tokens = prefix.tokens,
+        .new_tokens = prefix.new_tokens,
+        .read_back_s =
+            std::max(new_tokens_ns, on_device * static_cast<double>(times.restore_ns)) / 1e9,
+        .compute_anew_s = (new_tokens_ns + static_cast<double>(times.recompute_ns)) / 1e9};
+  }
+
+  std::vector<std::optional<Candidate>> evaluate(const Experiment& experiment,
+                                                 const std::vector<Trial>& trials,
+                                                 std::int64_t context) {
+    const Evaluator evaluator(experiment, common_cell(experiment), store_);
     std::vector<SystemSpec> systems;
     for (const Trial& trial : trials) {
       systems.push_back(system_of(trial.composition, found_[trial.found].name));
     }
     evaluations_ += std::ssize(trials);
-    std::vector<std::optional<CellResult>> cells = evaluator.evaluate(systems);
+    std::vector<std::optional<Candidate>> candidates;
+    for (std::optional<CellResult>& cell : evaluator.evaluate(systems)) {
+      candidates.emplace_back();
+      if (cell) candidates.back().emplace(*cell, next_question(experiment, *cell, context));
+    }
     if (progress_ != nullptr) progress_->advance(std::ssize(trials));
-    return cells;
+    return candidates;
   }
 
   void take_systems(std::vector<std::string>& left_out) {
@@ -305,19 +376,19 @@ class Recommender::Search {
       try {
         const Composition composition = space_.checked(composition_of(system));
         trials.push_back({found_.size(), composition});
-        found_.push_back({system.name, composition, composition, {}});
+        found_.push_back({system.name, composition, composition});
       } catch (const UserError& error) {
         left_out.push_back(system.name + " is left out: " + error.what());
       }
     }
-    const Evaluator evaluator(experiment_, cell_, store_);
-    tell_time(evaluator, trials);
-    const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
+    tell_time(Evaluator(experiment_, cell_, store_), trials);
+    const std::vector<std::optional<Candidate>> candidates =
+        evaluate(experiment_, trials, context_before());
     std::vector<Found> evaluated;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      if (!cells[i]) continue;
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      if (!candidates[i]) continue;
       evaluated.push_back(std::move(found_[i]));
-      evaluated.back().cell = *cells[i];
+      evaluated.back().candidate = candidates[i];
     }
     found_ = std::move(evaluated);
     if (found_.empty()) {
@@ -348,7 +419,7 @@ class Recommender::Search {
 
   void sort() {
     std::stable_sort(found_.begin(), found_.end(), [&](const Found& a, const Found& b) {
-      return recommended_before(limits_, a.cell, b.cell);
+      return recommended_before(limits_, *a.candidate, *b.candidate);
     });
   }
 
@@ -356,9 +427,9 @@ class Recommender::Search {
   /// memory is short or the device too slow, more to read where nothing stands against it.
   void add_moves(std::size_t number, double step, std::vector<Trial>& trials) {
     const Found& found = found_[number];
-    const bool slow =
-        limits_.min_tokens_per_s && tokens_per_s(found.cell) < *limits_.min_tokens_per_s;
-    const bool large = limits_.max_dram_bytes && memory_bytes(found.cell) > *limits_.max_dram_bytes;
+    const CellResult& cell = found.candidate->cell;
+    const bool slow = limits_.min_tokens_per_s && tokens_per_s(cell) < *limits_.min_tokens_per_s;
+    const bool large = limits_.max_dram_bytes && memory_bytes(cell) > *limits_.max_dram_bytes;
     std::vector<std::pair<Lever, double>> moves;
     if (slow) moves = {{Lever::kRead, 1 / step}, {Lever::kCache, step}};
     if (large) moves = {{Lever::kRead, 1 / step}, {Lever::kCache, 1 / step}};
@@ -370,26 +441,28 @@ class Recommender::Search {
   }
 
   void search_budgets() {
-    const Evaluator evaluator(experiment_, cell_, store_);
     double step = 4;
     for (int round = 0; round < request_.rounds; ++round, step = std::sqrt(step)) {
       std::vector<Trial> trials;
       const std::size_t count =
           round == 0 ? found_.size() : std::min(found_.size(), kSearchedFurther);
       for (std::size_t i = 0; i < count; ++i) add_moves(i, step, trials);
-      const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
+      const std::vector<std::optional<Candidate>> candidates =
+          evaluate(experiment_, trials, context_before());
       for (std::size_t i = 0; i < trials.size(); ++i) {
         Found& found = found_[trials[i].found];
-        if (!cells[i] || !recommended_before(limits_, *cells[i], found.cell)) continue;
+        if (!candidates[i] || !recommended_before(limits_, *candidates[i], *found.candidate)) {
+          continue;
+        }
         found.best = trials[i].composition;
-        found.cell = *cells[i];
+        found.candidate = candidates[i];
       }
       sort();
     }
   }
 
   void describe(Recommendation& result) const {
-    const CellResult& cell = found_.front().cell;
+    const CellResult& cell = found_.front().candidate->cell;
     const std::int64_t context = context_before();
     result.about = cell.model + " on " + cell.platform + " with " + cell.device + ", " +
                    std::to_string(context) + " tokens";
@@ -403,57 +476,39 @@ class Recommender::Search {
     if (cell.synthetic) result.about += ". SYNTHETIC trace, generated and not recorded";
   }
 
-  [[nodiscard]] NextQuestion next_question(const RecommendedRow& row) {
-    NextQuestion next;
-    if (request_.context_tokens == 0 && trace_.info().turns().size() > 1) {
-      const Experiment experiment = request_.experiment.load(sets_for(0, {"steps=0"}));
-      const Evaluator evaluator(experiment, common_cell(experiment), store_);
-      const std::vector<SystemSpec> systems{system_of(row.composition, row.system)};
-      const std::optional<CellResult> whole = evaluator.evaluate(systems).front();
-      ++evaluations_;
-      if (whole && whole->timing.turns.size() > 1) {
-        const TurnTiming& turn = whole->timing.turns.back();
-        return {.earlier_tokens = turn.earlier_tokens,
-                .new_tokens = turn.new_tokens,
-                .ttft_s = static_cast<double>(turn.timing.prefill.ttft_ns) / 1e9,
-                .recompute_s = static_cast<double>(turn.recompute_ns) / 1e9,
-                .turn = std::ssize(whole->timing.turns)};
-      }
-    }
-    Prefix prefix{.tokens = context_before(), .new_tokens = kNextTokens};
-    if (cell_.prefill_chunk_tokens > 0) prefix.chunk_tokens = cell_.prefill_chunk_tokens;
-    const RestoreTimes times =
-        restore_times(experiment_.models[cell_.model], experiment_.platforms[cell_.platform],
-                      experiment_.devices[cell_.device], prefix);
-    const double on_device = static_cast<double>(row.cell.timing.live_bytes) /
-                             static_cast<double>(std::max<std::int64_t>(1, times.bytes));
-    next.earlier_tokens = prefix.tokens;
-    next.new_tokens = prefix.new_tokens;
-    next.ttft_s = std::max(static_cast<double>(times.new_tokens_ns),
-                           on_device * static_cast<double>(times.restore_ns)) /
-                  1e9;
-    next.recompute_s = static_cast<double>(times.recompute_ns) / 1e9;
-    return next;
+  /// The next question of a recorded conversation, where its last turn was not replayed yet.
+  void replay_next(RecommendedRow& row) {
+    if (!row.next || row.next->turn > 0 || request_.new_tokens > 0) return;
+    if (request_.context_tokens > 0 || trace_.info().turns().size() < 2) return;
+    const Experiment experiment = request_.experiment.load(sets_for(0, {"steps=0"}));
+    const Evaluator evaluator(experiment, common_cell(experiment), store_);
+    const std::vector<SystemSpec> systems{system_of(row.composition, row.system)};
+    const std::optional<CellResult> whole = evaluator.evaluate(systems).front();
+    ++evaluations_;
+    if (!whole) return;
+    if (const std::optional<NextQuestion> turn = last_turn(*whole)) row.next = turn;
   }
 
   /// The best systems in another case: the first of them that keeps to all limits.
   std::optional<RecommendedRow> try_case(const std::vector<std::string>& sets,
-                                         const UserLimits& limits) {
-    const Experiment experiment = request_.experiment.load(sets);
-    const Evaluator evaluator(experiment, common_cell(experiment), store_);
+                                         std::int64_t context) {
+    const Experiment experiment = load(sets);
     std::vector<Trial> trials;
     for (std::size_t i = 0; i < std::min(found_.size(), kTriedWithChanges); ++i) {
       trials.push_back({i, found_[i].best});
       if (found_[i].best != found_[i].shipped) trials.push_back({i, found_[i].shipped});
     }
     std::optional<RecommendedRow> best;
-    const std::vector<std::optional<CellResult>> cells = evaluate(evaluator, trials);
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      if (!cells[i] || !missed_limits(limits, *cells[i]).empty()) continue;
-      if (output_error(*cells[i]) >= 1) continue;  // that of leaving the attention out
-      if (best && !recommended_before(limits, *cells[i], best->cell)) continue;
+    std::optional<Candidate> best_candidate;
+    const std::vector<std::optional<Candidate>> candidates = evaluate(experiment, trials, context);
+    for (std::size_t i = 0; i < candidates.size(); ++i) {
+      const std::optional<Candidate>& tried = candidates[i];
+      if (!tried || !missed_limits(limits_, *tried).empty()) continue;
+      if (output_error(tried->cell) >= 1) continue;  // that of leaving the attention out
+      if (best_candidate && !recommended_before(limits_, *tried, *best_candidate)) continue;
       const Found& found = found_[trials[i].found];
-      best = row_of(found.name, trials[i].composition, found.shipped, *cells[i]);
+      best_candidate = tried;
+      best = row_of(found.name, trials[i].composition, found.shipped, *tried);
     }
     return best;
   }
@@ -475,7 +530,7 @@ class Recommender::Search {
     without.max_dram_bytes.reset();
     const RecommendedRow* least = nullptr;
     for (const RecommendedRow& row : result.rows) {
-      if (!missed_limits(without, row.cell).empty()) continue;
+      if (!missed_limits(without, {row.cell, row.next}).empty()) continue;
       if (output_error(row.cell) >= 1) continue;  // that of leaving the attention out
       if (row.cell.timing.dram.kv_bytes() + row.cell.timing.dram.weights_bytes >
           row.cell.platform_dram_bytes) {
@@ -512,7 +567,7 @@ class Recommender::Search {
         cut_trace(trace_, {.window_start = prompt - kept}, file);
         sets = {"model.context_tokens=0", "trace=" + nlohmann::json(file).dump()};
       }
-      std::optional<RecommendedRow> row = try_case(sets, limits_);
+      std::optional<RecommendedRow> row = try_case(sets, context);
       if (!row) continue;
       context_after_ = context;
       return HelpfulChange{"a smaller context: " + std::to_string(context) +
@@ -526,13 +581,13 @@ class Recommender::Search {
   void add_device(Recommendation& result) {
     std::optional<HelpfulChange> slowest;
     for (const std::string& name : request_.experiment.configs.names("devices")) {
-      if (name == found_.front().cell.device) continue;
+      const std::string& device = found_.front().candidate->cell.device;
+      if (name == device) continue;
       const std::vector<std::string> sets = sets_for(request_.context_tokens, {"device=" + name});
-      const std::optional<RecommendedRow> row = try_case(sets, limits_);
+      const std::optional<RecommendedRow> row = try_case(sets, context_before());
       if (!row) continue;
       if (slowest && tokens_per_s(row->cell) >= tokens_per_s(slowest->row.cell)) continue;
-      slowest = HelpfulChange{
-          "a faster device: " + name + " in place of " + found_.front().cell.device, *row};
+      slowest = HelpfulChange{"a faster device: " + name + " in place of " + device, *row};
     }
     if (slowest) result.changes.push_back(std::move(*slowest));
   }
@@ -543,7 +598,7 @@ class Recommender::Search {
       const double rate = platform.real("compute_gflop_s") * factor;
       const std::vector<std::string> sets =
           sets_for(request_.context_tokens, {"platform.compute_gflop_s=" + shortest_text(rate)});
-      std::optional<RecommendedRow> row = try_case(sets, limits_);
+      std::optional<RecommendedRow> row = try_case(sets, context_before());
       if (!row) continue;
       result.changes.push_back({"a processor that computes " + std::to_string(factor) +
                                     " times as fast (" + shortest_text(rate) + " GFLOP/s)",
@@ -576,6 +631,10 @@ Recommender::Recommender(RecommendRequest request) : request_(std::move(request)
     throw UserError({"--context", ""}, "found " + std::to_string(request_.context_tokens),
                     "at least the " + std::to_string(recorded) + " tokens of " +
                         trace_name(trace.file()) + " (`kvreplay cut` makes a shorter trace)");
+  }
+  if (request_.limits.max_next_ttft_s && cell.batch != 1) {
+    throw UserError({"--max-next-ttft", ""}, "found a batch of " + std::to_string(cell.batch),
+                    "one sequence (--set batch=1)");
   }
 }
 

@@ -53,6 +53,13 @@ DeviceSpec load_device(const std::string& file, const std::vector<std::string>& 
 }
 
 DeviceWorkload from_experiment(const WorkloadRequest& request, const std::string& device) {
+  for (const std::string& set : request.sets) {
+    const std::optional<KeyValue> given = split_key_value(set);
+    if (given && given->key == "device") {
+      throw UserError({"--set " + set, ""}, "--model-device names the device",
+                      "device.PARAMETER=VALUE, which changes that one");
+    }
+  }
   std::vector<std::string> sets{"device=" + device};
   sets.insert(sets.end(), request.sets.begin(), request.sets.end());
   if (request.steps > 0) sets.push_back("timed_steps=" + std::to_string(request.steps));

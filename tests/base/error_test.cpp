@@ -49,6 +49,8 @@ TEST(ErrorTest, NearestNameIsByMeaningToo) {
                                        "capacity_groups", "dram_kv_bytes", "stream.sink_tokens",
                                        "latency_ms"};
   EXPECT_EQ(nearest_name("budget", names), "budget_tokens");
+  EXPECT_EQ(nearest_name("budgt", names), "budget_tokens");
+  EXPECT_EQ(nearest_name("sinks", names), "stream.sink_tokens");
   EXPECT_EQ(nearest_name("sink_tokens", names), "stream.sink_tokens");
   EXPECT_EQ(nearest_name("memory", names), "dram_kv_bytes");
   EXPECT_EQ(nearest_name("memory_bytes", names), "dram_kv_bytes");

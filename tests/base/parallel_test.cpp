@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <set>
@@ -98,6 +99,21 @@ TEST(ParallelTest, StopsEarlyAfterAFailure) {
                             }),
                std::runtime_error);
   EXPECT_EQ(runs, 6);
+}
+
+/// In each loop the two indices wait for each other, so that a helper which missed it would hang
+/// it.
+TEST(ParallelTest, HelpersComeWhetherTheyWatchOrSleep) {
+  WorkerPool pool(2);
+  for (int round = 0; round < 300; ++round) {
+    if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> arrived{0};
+    pool.run(2, [&](std::int64_t) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+    ASSERT_EQ(arrived, 2);
+  }
 }
 
 }  // namespace

@@ -169,6 +169,33 @@ class Conversation(ProgramTest):
                          r"\(turn 2 of the recording\)\.")
         self.assertIn("after about", answer("one/small.kvtrace.h5"))
 
+    def test_the_next_question_can_be_a_limit(self):
+        def answer(trace, *limits):
+            return self.succeed("recommend", "--experiment", "experiment.json", "--trace", trace,
+                                "--rounds", 0, "--no-cache", *limits)
+        said = answer("two/small.kvtrace.h5", "--max-next-ttft", "600s")
+        self.assertIn("asked for: that of the next question within 600 s", said)
+        self.assertRegex(said, r"first token s +next question s +memory MB")
+        self.assertRegex(said, r"Use \w+: .*, that of the next question after [\d.]+ s, ")
+        self.assertIn("(turn 2 of the recording)", said)
+        said = answer("two/small.kvtrace.h5", "--max-next-ttft", "1ms")
+        self.assertRegex(said, r"Nothing that ships does\. \w+ comes closest: that of the next question "
+                         r"after [\d.]+ s, [\d.]+ times the limit\.")
+        self.assertRegex(said, "The cheapest change that would help|No single change")
+        # A question of another length is an estimate, also after a recorded conversation.
+        said = answer("two/small.kvtrace.h5", "--new-tokens", 50)
+        self.assertRegex(said, r"The next question, 50 tokens after \d+: first token after about ")
+        self.assertNotIn("next question s", said)
+
+    def test_the_next_question_may_be_computed_anew(self):
+        said = self.succeed("recommend", "--experiment", "experiment.json", "--set", "system=flexgen",
+                            "--trace", "one/small.kvtrace.h5", "--platform", "rtx_6000_ada", "--device", "sd_a2",
+                            "--rounds", 0, "--no-cache", "--max-next-ttft", "10s")
+        self.assertRegex(said, r"first token after about [\d.]+ s, with the conversation computed anew, "
+                         r"which is faster than reading it from sd_a2: about [\d.]+ s\.")
+        self.refuses(["recommend", "--experiment", "experiment.json", "--trace", "one/small.kvtrace.h5",
+                      "--set", "batch=2", "--max-next-ttft", "1s"], ["--max-next-ttft", "batch"])
+
     def test_restore(self):
         words = ("restore", "--model", "llama3.1-8b", "--platform", "orin_agx", "--device",
                  "sd_a2,ufs40", "--lengths", "1K,16K")

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import pathlib
 import shutil
 import signal
 import struct
@@ -134,6 +135,8 @@ class DeviceReplayTest(ProgramTest):
                  ("unknown device 'mine'", "./mine.json")),
                 (("time", "tiny.json", "--model-device", "ufs4"), ("did you mean 'ufs40'",)),
                 (("time", "tiny.json", *model, "--set", "batch=1,2"), ("batch", "one cell")),
+                (("time", "tiny.json", *model, "--prefill", "--set", "device=sd_a2"),
+                 ("--set device=sd_a2", "--model-device names the device")),
                 (("time", "tiny.schedule", *model, "--set", "system=quest"),
                  ("only an experiment",)),
                 (("schedule", "tiny.json", *model, "--format", "fio", "--out", "x"),
@@ -150,6 +153,28 @@ class DeviceReplayTest(ProgramTest):
                 if "--create" in arguments:
                     self.need_direct_io()
                 self.refuses(("device", *arguments), says)
+
+    def test_prompt_writes_compares_the_model_with_the_disk(self):
+        self.need_direct_io()
+        before = sorted(self.folder.iterdir())
+        result = subprocess.run(
+            [str(SOURCE / "tools/scripts/prompt-writes"), "new.bin", "--experiment", "tiny.json", "--size", "64MiB",
+             "--systems", "flexgen,quest", "--rounds", "2", "--seconds", "0.01", "--out", "times.csv",
+             "--build", pathlib.Path(PROGRAM).parent],
+            cwd=self.folder, text=True, capture_output=True, timeout=300, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual([line.split()[0] for line in lines[1:3]], ["flexgen", "quest"])
+        self.assertRegex(lines[3], r"^prompt: median absolute error [\d.]+ %, greatest [\d.]+ %; rounds differ ")
+        self.assertRegex(lines[4], r"^writing: ")
+        with open(self.folder / "times.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual([(row["round"], row["system"]) for row in rows],
+                         [("1", "flexgen"), ("1", "quest"), ("2", "flexgen"), ("2", "quest")])
+        for row in rows:
+            self.assertGreaterEqual(float(row["prompt_measured_s"]), float(row["writing_measured_s"]))
+        (self.folder / "times.csv").unlink()
+        self.assertEqual(sorted(self.folder.iterdir()), before)
 
     def test_a_full_device_keeps_the_steps_before(self):
         self.need_direct_io()

@@ -1,4 +1,5 @@
-"""What probe-against-fio, serve-device and round-trip refuse before they measure or serve."""
+"""What probe-against-fio, prompt-writes, serve-device and round-trip refuse before they measure or
+serve."""
 
 import os
 import pathlib
@@ -10,6 +11,7 @@ from program import PROGRAM, SOURCE, ProgramTest, tree
 
 BUILD = pathlib.Path(PROGRAM).parent
 PATHS = {"probe-against-fio": "tools/scripts/probe-against-fio",
+         "prompt-writes": "tools/scripts/prompt-writes",
          "serve-device": "tools/serve-device", "round-trip": "tools/round-trip"}
 MIB = 1 << 20
 
@@ -62,6 +64,11 @@ class DeviceTools(ProgramTest):
                               ("--rounds", "x"), ("--seconds", "nan"), ("--seconds", "x"),
                               ("--engine", "none")):
             self.refused_by("probe-against-fio", ["file", f"{option}={value}"], f"{option}: found ")
+
+    def test_prompt_writes_makes_its_own_file(self):
+        self.refused_by("prompt-writes", ["file"], "FILE: found 'file'", "new file")
+        for rounds in ("0", "x"):
+            self.refused_by("prompt-writes", ["new", "--rounds", rounds], "--rounds: found ")
 
     def test_serve_device_reports_only_where_nothing_is_lost(self):
         (self.folder / "preset.json").write_text("{}")

@@ -73,6 +73,26 @@ class Plot(ProgramTest):
             self.assertTrue(any(len(set(line.get_ydata())) == 1 and line.get_linestyle() == "--"
                                 for line in axes.get_lines()))
 
+    def test_a_few_swept_values_have_a_tick_each(self):
+        rows = [row for row in self.rows("swept") if row["device"] == "ufs40"]
+        for budgets in ("32,64,128", "100,300,500", "10,100,128", "3,70,1000"):
+            values = dict(zip(("32", "64", "128"), budgets.split(",")))
+            shown = [{**row, "system.selection.budget_tokens": values.get(
+                row["system.selection.budget_tokens"], "")} for row in rows]
+            figure = plot_chart.draw(plot_chart.Chart(shown, y=["latency_ms"]), "")
+            plot_style.finish(figure)
+            (axes,) = figure.axes
+            self.assertEqual(list(axes.get_xticks()), [float(value) for value in values.values()])
+        self.assertEqual(len(plot_style.apart([2 ** power for power in range(20)], 0.1)), 10)
+
+    def test_an_axis_takes_a_label(self):
+        plot_style.Look.names = {"budget_tokens": "Budget", "latency_ms": "Latency [ms]"}
+        figure = plot_chart.draw(plot_chart.Chart(
+            [row for row in self.rows("swept") if row["device"] == "ufs40"], y=["latency_ms"]), "")
+        self.assertEqual([figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()],
+                         ["Budget", "Latency [ms]"])
+        plot_style.check_labels()
+
     def test_the_lines_have_the_numbers_of_the_rows(self):
         rows = [row for row in self.rows("swept") if row["device"] == "ufs40"]
         chart = plot_chart.Chart(rows, y=["latency_ms"])

@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 import termios
+import textwrap
 import unittest
 from unittest import mock
 
@@ -177,6 +178,44 @@ class Traces(WithProgram):
         self.assertEqual({path.name for path in (self.folder / "figures").glob("*.png")},
                          {"values.png", "mass.png", "keys.png"})
 
+    def test_every_shipped_trace_has_the_short_name_of_the_program(self):
+        names = [line.split()[0] for line in self.succeed("list", "traces").splitlines()]
+        self.assertIn("chat", names)
+        for name in names:
+            with kvreplay.trace(name) as trace:
+                self.assertIn(name, trace.name.split("-"))
+
+    def test_a_trace_of_arrays_is_verified_and_replayed(self):
+        page = (SOURCE / "docs/trace-format.md").read_text()
+        code = page.split("## Writing one of arrays")[1].split("\n\n")[2]
+        with contextlib.chdir(self.folder):
+            exec(textwrap.dedent(code), {})  # the page's own example
+        self.assertIn("complete and sound", self.succeed("verify", "mine.kvtrace.h5"))
+        with kvreplay.trace(self.folder / "mine.kvtrace.h5") as trace:
+            self.assertTrue(trace.synthetic)
+            self.assertEqual((trace.layers, trace.steps, trace.query_heads), ([0, 5], 32, 8))
+            self.assertEqual(trace.queries(5).first_position, 1024 - 96)
+            self.assertAlmostEqual(trace.attention(5, 7, 1000).sum(), 1)
+        said = self.succeed("run", "first", "--set", "trace=./mine.kvtrace.h5", "--set",
+                            "system=quest,clusterkv", "--set", "timed_steps=4", "--set",
+                            "warm_up_steps=2", "--out", "of-arrays")
+        self.assertIn("SYNTHETIC", said)
+        layers = {0: [np.zeros((2, 8, 4)), np.zeros((2, 8, 4)), np.zeros((4, 3, 4))]}
+        right = {"prompt_tokens": 5, "source": "zeros", "synthetic": True}
+        for wrong, says in ((({0: layers[0][:2]}, right), "three dimensions"),
+                            (({**layers, 1: [np.zeros((1, 8, 4))] * 3}, right), "layer 1"),
+                            (({0: [*layers[0][:2], np.zeros((3, 3, 4))]}, right), "a multiple"),
+                            (({}, right), "found none"),
+                            ((layers, {**right, "prompt_tokens": 4}), "from 5"),
+                            ((layers, {**right, "prompt_tokens": 8}), "to 7"),
+                            ((layers, {**right, "token_ids": [1]}), "one per position"),
+                            ((layers, {**right, "rope_teta": 1}), "rope_theta")):
+            with self.refused(["wrong.kvtrace.h5", says]):
+                kvreplay.write_trace(self.folder / "wrong.kvtrace.h5", wrong[0], **wrong[1])
+        with self.refused(["none/a.kvtrace.h5", "no such folder"]):
+            kvreplay.write_trace(self.folder / "none/a.kvtrace.h5", layers, **right)
+        self.assertEqual(list(self.folder.glob("wrong*")), [])
+
     def test_mistakes(self):
         with self.refused(["nowhere.kvtrace.h5", "no such file", "kvreplay verify"]):
             kvreplay.trace("nowhere.kvtrace.h5")
@@ -186,8 +225,10 @@ class Traces(WithProgram):
             pass
         with self.refused(["other.h5", "format is none"]):
             kvreplay.trace(self.folder / "other.h5")
-        with kvreplay.trace("smollm2-135m-story-3k") as trace:
-            self.assertTrue(trace.path.samefile(SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"))
+        for name in ("smollm2-135m-story-3k", "story"):
+            with kvreplay.trace(name) as trace:
+                self.assertTrue(trace.path.samefile(
+                    SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"))
         with kvreplay.trace(SHIPPED_TRACE) as trace:
             with self.refused([SHIPPED_TRACE.name, "layer 13", "12", "24"]):
                 trace.keys(13)

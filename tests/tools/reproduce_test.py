@@ -96,6 +96,8 @@ class Verdicts(unittest.TestCase):
         tables = {"run": [row("a", 1, 10, one="0.25", two="0.5")]}
         claim = self.one(75, metric=["one", "two"], scale=100)
         self.assertEqual(judge(claim, tables)[0]["simulated"], "75")
+        claim = self.one(20, metric="one", scale=100, over={"metric": {"one": 1, "two": 2}})
+        self.assertEqual(judge(claim, tables)[0]["simulated"], "20")
         claim = self.one(1, metric="one", complement=True)
         self.assertEqual(judge(claim, tables)[0]["simulated"], "0.75")
         claim = self.one([0.2, 0.5], metric="{x}", x="t", xs=["one", "two"])

@@ -7,6 +7,8 @@ import unittest
 
 from program import ProgramTest
 
+from kvreplay.plot_metrics import axis_label
+
 SMALL = ("--set", "timed_steps=2", "--set", "warm_up_steps=2", "--steps", "8")
 
 
@@ -79,9 +81,41 @@ class Tables(ProgramTest):
         latex = self.succeed(*words, "--format", "latex")
         self.assertIn("\\begin{tabular}{llr}", latex)
         self.assertIn("in\\_memory", latex)
+        self.assertIn("Device & System & DRAM of KV management \\\\", latex)
         self.assertEqual(self.succeed(*words, "--format", "none"), "")
         every = self.succeed("table", "run", "--format", "csv")
         self.assertEqual(every, (self.folder / "run/results.csv").read_text())
+
+    def test_labels_stand_in_for_names(self):
+        words = ("table", "run", "--columns", "device,system,latency_ms", "--label", "kvswap=Ours",
+                 "--label", "in_memory=All in DRAM", "--label", "latency_ms=Latency [ms]")
+        for name, head in (("table", "Latency [ms]"), ("md", "| device | system | Latency [ms] |"),
+                           ("latex", "Device & System & Latency [ms] \\\\"),
+                           ("csv", "device,system,Latency [ms]\n"), ("json", '"Latency [ms]"')):
+            said = self.succeed(*words, "--format", name)
+            self.assertIn(head, said)
+            self.assertIn("Ours", said)
+            self.assertIn("All in DRAM", said)
+            self.assertNotIn("kvswap", said)
+            self.assertIn("quest", said)
+        self.refuses(("table", "run", "--label", "kvswpa=Ours"), ("--label", "kvswap"))
+        self.refuses(("table", "run", "--label", "kvswap"), ("--label", "NAME=TEXT"))
+
+    def test_heads_have_the_words_of_figures(self):
+        one = csv.DictReader(io.StringIO((self.folder / "run/results.csv").read_text()))
+        row = {**next(one), "system.cache.capacity_groups": "8", "system.cache.page_bytes": "64",
+               "device.link_mb_s": "10", "requests_per_s": "7", "cache.share_percent": "1"}
+        with (self.folder / "words.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            writer.writeheader()
+            writer.writerow(row)
+        said = self.succeed("table", "words.csv", "--columns", "all", "--format", "latex")
+        heads = next(line for line in said.splitlines() if " & " in line).removesuffix(" \\\\")
+        expected = [axis_label(name) for name in row]
+        for name in ("Hidden I/O (ms)", "Flash energy per token (mJ)", "DRAM share", "Page",
+                     "Link (MB/s)", "Requests per s", "Capacity (groups)", "Share (%)"):
+            self.assertIn(name, expected)
+        self.assertEqual(heads.replace("\\", "").split(" & "), expected)
 
     def test_columns_are_added_chosen_and_matched(self):
         added = self.succeed("table", "run", "--columns", "+dram_share,+recall")

@@ -30,10 +30,12 @@ struct RecommendOptions {
   std::string out;
   CacheOptions cache;
   std::int64_t context = 0;
+  std::int64_t new_tokens = 0;
   int rounds = 2;
   // 0 = no limit.
   double min_tokens_per_s = 0;
   double max_ttft_s = 0;
+  double max_next_ttft_s = 0;
   std::int64_t max_dram = 0;
   double max_output_error = 0;
   double min_years = 0;
@@ -70,10 +72,12 @@ RecommendRequest recommend_request(const RecommendOptions& options) {
   // Enough for the answer, in well under two minutes.
   sets.insert(sets.begin(), "steps=96");
   request.context_tokens = options.context;
+  request.new_tokens = options.new_tokens;
   request.rounds = options.rounds;
   UserLimits& limits = request.limits;
   if (options.min_tokens_per_s > 0) limits.min_tokens_per_s = options.min_tokens_per_s;
   if (options.max_ttft_s > 0) limits.max_ttft_s = options.max_ttft_s;
+  if (options.max_next_ttft_s > 0) limits.max_next_ttft_s = options.max_next_ttft_s;
   if (options.max_dram > 0) limits.max_dram_bytes = options.max_dram;
   if (options.max_output_error > 0) limits.max_output_error = options.max_output_error;
   if (options.min_years > 0) limits.min_years = options.min_years;
@@ -144,10 +148,16 @@ void add_limits(CLI::App& command, RecommendOptions& options) {
         ->group(group);
   };
   add("--min-tokens-per-s", options.min_tokens_per_s, "Decoded tokens per second, at least", "N");
-  command.add_option("--max-ttft", options.max_ttft_s, "Time to the first token, such as 30s")
-      ->transform(CLI::Validator(read_seconds, ""))
-      ->type_name("TIME")
-      ->group(group);
+  const auto add_time = [&](const char* name, double& value, const char* help) {
+    command.add_option(name, value, help)
+        ->transform(CLI::Validator(read_seconds, ""))
+        ->type_name("TIME")
+        ->group(group);
+  };
+  add_time("--max-ttft", options.max_ttft_s, "Time to the first token, such as 30s");
+  add_time("--max-next-ttft", options.max_next_ttft_s,
+           "Time to the first token of the next question, with the conversation read back or "
+           "computed anew, whichever is faster");
   add_size_option(command, "--max-dram", options.max_dram,
                   "Memory for key-value management beside the weights, such as 200MB",
                   {.example = "200MB", .min = 1})
@@ -183,6 +193,13 @@ void add_recommend(CLI::App& program) {
                    "Tokens of prompt and answer, such as 16K (default: those of the recording)")
       ->transform(CLI::Validator(read_count, ""))
       ->type_name("TOKENS");
+  command
+      ->add_option("--new-tokens", options->new_tokens,
+                   "Tokens of the next question, whose wait is then an estimate (default: the last "
+                   "turn of a recorded conversation, else 256)")
+      ->transform(CLI::Validator(read_count, ""))
+      ->check(in_range(std::int64_t{1}, std::int64_t{1} << 24))
+      ->type_name("TOKENS");
   add_limits(*command, *options);
   command
       ->add_option("--experiment", options->experiment.name,
@@ -212,7 +229,7 @@ void add_recommend(CLI::App& program) {
       "Example:\n"
       "  kvreplay recommend --model llama3.2-3b --platform oneplus12 --device sd_a2 --context 16K "
       "\\\n"
-      "      --min-tokens-per-s 3 --max-ttft 30s --max-dram 200MB");
+      "      --min-tokens-per-s 3 --max-ttft 30s --max-next-ttft 5s --max-dram 200MB");
   command->callback([command, options] {
     options->command = command_of(*command);
     recommend(*options);

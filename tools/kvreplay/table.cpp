@@ -4,10 +4,13 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.hpp"
 #include "base/files.hpp"
+#include "base/key_value.hpp"
 #include "sim/replay/results.hpp"
 #include "tools/kvreplay/commands.hpp"
 #include "tools/kvreplay/common_options.hpp"
@@ -37,6 +40,7 @@ void add_table(CLI::App& program) {
       "table", "Print a folder of results again: other columns, order or format");
   struct TableOptions {
     std::string given;
+    std::vector<std::string> labels;
     TableView view;
   };
   auto options = std::make_shared<TableOptions>();
@@ -47,10 +51,16 @@ void add_table(CLI::App& program) {
       ->required()
       ->type_name("");
   add_view_options(*command, options->view);
+  command
+      ->add_option("--label", options->labels,
+                   "Show TEXT for a name of the table, of a column or in a row, as kvswap=Ours; "
+                   "repeatable")
+      ->type_name("NAME=TEXT")
+      ->allow_extra_args(false);
   command->footer(
       "Examples:\n"
       "  kvreplay table results/first --columns device,system,latency_ms,dram_* --sort latency_ms\n"
-      "  kvreplay table results/first --format latex > table.tex\n"
+      "  kvreplay table results/first --format latex --label kvswap=Ours > table.tex\n"
       "  kvreplay table results/first/quality.csv --sort output_error:desc");
   command->callback([options] {
     const std::string file = main_file(options->given);
@@ -58,6 +68,11 @@ void add_table(CLI::App& program) {
     std::vector<std::string> names;
     for (const ResultTable::Head& head : table.columns) names.push_back(head.name);
     check_view(options->view, names);
+    for (const std::string& label : options->labels) {
+      const std::optional<KeyValue> given = split_key_value(label);
+      if (!given) throw UserError({"--label", ""}, "found '" + label + "'", "NAME=TEXT");
+      options->view.labels[given->key] = given->value;
+    }
     std::cout << view_text(table, options->view);
   });
 }

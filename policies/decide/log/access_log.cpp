@@ -79,6 +79,8 @@ void for_prompt_work(Work& work, Visit&& visit) {
   visit("prompt_flops", work.flops);
   visit("prompt_square_flops", work.square_flops);
   visit("prompt_read_bytes", work.bytes);
+  visit("prompt_factorise_flops", work.factorise_flops);
+  visit("prompt_similarities", work.similarities);
   visit("groups_need_prompt", work.whole_prompt);
 }
 

@@ -102,10 +102,13 @@ class LowRankKeys final : public Precision {
     const double own = static_cast<double>(shape_.kv_heads * shape_.head_dim);
     const double rank = static_cast<double>(rank_) * cost_per_column_;
     const auto length = static_cast<double>(tokens);
-    return {.flops = std::llround(own * (length * width + 9 * width * width)) +
-                     std::llround(2 * length * width * rank * static_cast<double>(shape_.kv_heads) /
-                                  static_cast<double>(layer_heads_)),
+    const std::int64_t flops =
+        std::llround(own * (length * width + 9 * width * width)) +
+        std::llround(2 * length * width * rank * static_cast<double>(shape_.kv_heads) /
+                     static_cast<double>(layer_heads_));
+    return {.flops = flops,
             .bytes = 2 * 2 * tokens * shape_.kv_heads * shape_.head_dim,
+            .factorise_flops = flops,
             .whole_prompt = true};
   }
   [[nodiscard]] Entries decoded(const Entries& exact) override { return store_.decoded(exact); }

@@ -567,7 +567,7 @@ TEST(Results, AViewIsMarkdownOrLatex) {
       std::string::npos);
   view.format = "latex";
   const std::string latex = view_text(table, view);
-  EXPECT_NE(latex.find("system & dram\\_kv\\_bytes \\\\\n\\midrule\none & 420 MB"),
+  EXPECT_NE(latex.find("System & DRAM of KV management \\\\\n\\midrule\none & 420 MB"),
             std::string::npos);
   EXPECT_EQ(latex.find("% WARNING"), 0U) << latex;
 }

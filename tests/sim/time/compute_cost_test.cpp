@@ -153,6 +153,24 @@ TEST(MeasuredKernels, AreChosenByPartAndChargedOnlyWhereMeasured) {
             layer_compute(model, measured_platform(head + "}"), batch).score_ns);
 }
 
+TEST(MeasuredKernels, AFactorisationHasARateOfItsOwnWhereItWasMeasured) {
+  const std::string head = R"({"source": "test", "weight_bits": 16, "threads": 1)";
+  const PlatformSpec without = measured_platform(head + "}");
+  const PlatformSpec with = measured_platform(head + R"(, "factorise": [[1000, 5]]})");
+  const IndexWork work{.flops = 50'000, .bytes = 10, .factorise_flops = 20'000};
+  EXPECT_EQ(index_compute(without, work),
+            without.selection_overhead_ns + without.kernel_ns(50'000, 10))
+      << "at the rate of products";
+  EXPECT_EQ(index_compute(with, work),
+            with.selection_overhead_ns + with.kernel_ns(30'000, 10) + 100'000);
+  EXPECT_EQ(index_compute(with, {.flops = 50'000, .bytes = 10}),
+            index_compute(without, {.flops = 50'000, .bytes = 10}));
+  IndexWork batch = work;
+  batch.batch = 2;
+  EXPECT_EQ(index_compute(with, batch), index_compute(without, batch)) << "measured for one";
+  EXPECT_EQ(index_compute(with, {}), 0);
+}
+
 TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
   const MeasuredKernel two({{.work = 10, .us = 2}, {.work = 20, .us = 3}});
   EXPECT_EQ(two.ns(30), 4000);

@@ -79,7 +79,8 @@ TEST(ContextProjection, ThePromptsWritesGrowAndWorkBySquareTwice) {
   before.io.prompt_writes = {{0, 1000}, {1000, 600}};
   before.io.prompt_ready = {64, 98};
   before.io.prompt_write_bytes = 1600;
-  before.prompt = {.flops = 100, .square_flops = 1000, .bytes = 40};
+  before.prompt = {
+      .flops = 100, .square_flops = 1000, .bytes = 40, .factorise_flops = 60, .similarities = 20};
   const IoPlan projected = project_context(plan, 250);
   const LayerPlan& after = projected.layers.front();
   EXPECT_EQ(after.io.prompt_writes, (std::vector<Extent>{{0, 2500}, {2500, 1500}}));
@@ -88,6 +89,10 @@ TEST(ContextProjection, ThePromptsWritesGrowAndWorkBySquareTwice) {
   EXPECT_EQ(after.prompt.flops, 250);
   EXPECT_EQ(after.prompt.square_flops, 6250);
   EXPECT_EQ(after.prompt.bytes, 100);
+  EXPECT_EQ(after.prompt.factorise_flops, 150);
+  EXPECT_EQ(after.prompt.similarities, 125) << "with clusters by the length";
+  before.prompt.square_flops = 0;
+  EXPECT_EQ(project_context(plan, 250).layers.front().prompt.similarities, 50);
 }
 
 TEST(ContextProjection, SelectionStaysAsRecorded) {

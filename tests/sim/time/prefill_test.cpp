@@ -185,6 +185,20 @@ TEST(Prefill, TheIndexIsComputedOncePerLayerBeforeItsWrites) {
   EXPECT_EQ(prefill_of(plan, platform, one_by_one(write), 100, 2).index_ns, 2 * prefill.index_ns);
 }
 
+TEST(Prefill, SimilaritiesAreTrafficWhereThePlatformStoresThem) {
+  PlatformSpec platform = without_overheads(1e9);
+  IoPlan plan = writing_plan(4096);
+  plan.layers.front().prompt = {.flops = 3000, .square_flops = 7000, .similarities = 500};
+  const DeviceSpec device = one_by_one(40'000'000);
+  const SimTime fused = prefill_of(plan, platform, device).index_ns;
+  platform.similarity_bytes = 4;
+  // 2,000 bytes per layer: more time than 10,000 operations take, where DRAM is that slow.
+  platform.dram_bytes_s = 1e8;
+  EXPECT_EQ(fused, kModelLayers * 10'000);
+  EXPECT_EQ(prefill_of(plan, platform, device).index_ns, kModelLayers * 20'000);
+  EXPECT_EQ(prefill_of(plan, platform, device, 100, 3).index_ns, 3 * kModelLayers * 20'000);
+}
+
 TEST(Prefill, CountsWhatWaitsInMemory) {
   const std::int64_t states = kPrefillTokens * 64 * 2;
   const std::int64_t entries = kPrefillTokens * kEntryBytes;

@@ -51,6 +51,26 @@ TEST(MissedLimits, NameWhatIsMissedAndByHowMuch) {
   EXPECT_NEAR(missed[4].excess, 1, 1e-9);
 }
 
+TEST(MissedLimits, TheNextQuestionTakesTheFasterWay) {
+  const CellResult cell = known_cell();
+  const UserLimits limits{.max_next_ttft_s = 2};
+  EXPECT_EQ(limits.text(), "that of the next question within 2 s");
+  EXPECT_TRUE(limits.any());
+  EXPECT_TRUE(missed_limits(limits, cell).empty()) << "it is not known";
+  const NextQuestion read{.read_back_s = 6, .compute_anew_s = 9};
+  EXPECT_TRUE(read.reads_back());
+  const std::vector<MissedLimit> missed = missed_limits(limits, {cell, read});
+  ASSERT_EQ(missed.size(), 1u);
+  EXPECT_EQ(missed[0].text, "that of the next question after 6.0 s, 3.0 times the limit");
+  EXPECT_DOUBLE_EQ(missed[0].excess, 2);
+  const NextQuestion anew{.read_back_s = 6, .compute_anew_s = 1.5};
+  EXPECT_FALSE(anew.reads_back());
+  EXPECT_EQ(anew.ttft_s(), 1.5);
+  EXPECT_TRUE(missed_limits(limits, {cell, anew}).empty());
+  EXPECT_TRUE(recommended_before(limits, {cell, anew}, {cell, read}));
+  EXPECT_FALSE(recommended_before({}, {cell, anew}, {cell, read})) << "no limit, no difference";
+}
+
 TEST(Recommendation, RanksByWhatIsMissedThenByWhatHasNoLimit) {
   const CellResult cell = known_cell();
   CellResult faster = cell;

@@ -21,7 +21,7 @@ _MODULES = {
     "errors": ("UserError",),
     "result_tables": ("closed_loop", "evaluated", "front", "manifest", "pareto_front", "quality",
                       "results"),
-    "traces": ("Trace", "Vectors", "trace"),
+    "traces": ("Trace", "Vectors", "trace", "write_trace"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,7 +8,8 @@ import math
 import statistics
 import textwrap
 
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter,
+                               NullLocator)
 
 from kvreplay import plot_style
 from kvreplay.errors import UserError, unknown
@@ -227,6 +228,15 @@ class Chart:
         return mean, (half, half)
 
 
+def shown_label(name, unit=""):
+    """An axis' label: what --label gives for the column or the last part of its name."""
+    for given in (name, name.rsplit(".", 1)[-1]):
+        shown = plot_style.shown_name(given)
+        if shown != given:
+            return shown + (f" ({unit})" if unit else "")
+    return axis_label(name, unit)
+
+
 def does_not_fit(rows):
     return any(map(plot_style.does_not_fit, rows))
 
@@ -284,12 +294,15 @@ def wants_log(values, is_key):
     return max(values) / min(values) >= (4 if doubling else 8 if is_key else 10)
 
 
-def set_scale(axes, which, log, values, name):
-    """Scale and ticks of one axis, as plain numbers."""
+def set_scale(axes, which, log, values, name, is_key=False):
+    """Scale and ticks of one axis, as plain numbers; a few values of a key have a tick each."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     set_to = axes.set_xscale if which == "x" else axes.set_yscale
     values = sorted({value for value in values if value is not None})
-    if not log:
+    few = is_key and len(values) <= plot_style.MAX_TICKS
+    if few and not log:
+        axis.set_major_locator(FixedLocator(values))
+    elif not log:
         room = axes.bbox.width if which == "x" else axes.bbox.height
         axis.set_major_locator(MaxNLocator(5 if room > 120 else 3, steps=(1, 2, 2.5, 5, 10)))
     else:
@@ -298,7 +311,7 @@ def set_scale(axes, which, log, values, name):
             raise UserError(f"--log: column {name} has no value above 0; allowed: an axis that has")
         doubling = all(math.log2(value).is_integer() for value in positive)
         set_to("log", base=2 if doubling else 10)
-        if which == "x" and len(positive) > 1 and (doubling or len(positive) <= 6):
+        if few or which == "x" and len(positive) > 1 and (doubling or len(positive) <= 6):
             plot_style.label_ticks(axis, positive, 0.12, False)
             axis.set_major_formatter(FuncFormatter(number_text))
         else:
@@ -444,9 +457,9 @@ def draw(chart, title, log=None, show_pareto=None):
         else:
             draw_marks(axes, series, chart, styles, (x_scale, y_scale),
                        len(names) > len(plot_style.COLOURS) * 6)
-            set_scale(axes, "x", x_log, scaled_x, chart.x)
+            set_scale(axes, "x", x_log, scaled_x, chart.x, chart.x_is_key)
             if place // columns == lines - 1 or len(chart.ys) == 1 or columns > len(chart.panels):
-                axes.set_xlabel(axis_label(chart.x, x_unit))
+                axes.set_xlabel(shown_label(chart.x, x_unit))
         set_scale(axes, "y", y_log, scaled_y, name)
         highest = max(mark[1] + mark[3][1] for of_panel, of in by_panel.items()
                       if of_panel[1] == name for marks in of.values() for mark in marks) / y_scale
@@ -454,7 +467,7 @@ def draw(chart, title, log=None, show_pareto=None):
                 chart.x_is_key and min(scaled_y) < 0.4 * highest)):
             axes.set_ylim(0, 1.06 * highest or 1)
         if place % columns == 0 or len(chart.panels) == 1:
-            axes.set_ylabel(axis_label(name, y_unit))
+            axes.set_ylabel(shown_label(name, y_unit))
         if show_pareto and both:
             points = [(mark[0] / x_scale, mark[1] / y_scale) for marks in series.values()
                       for mark in marks if mark[0] is not None and not does_not_fit(mark[4])]
@@ -473,7 +486,7 @@ def draw(chart, title, log=None, show_pareto=None):
             shown = f"{chart.panel.rsplit('.', 1)[-1]} {shown}" if is_number(panel) else shown
             axes.set_title(plot_style.shown_name(shown).replace("$", r"\$"))
         if chart.bars and chart.x not in ("system", "device", "model", "platform", "trace"):
-            axes.set_xlabel(axis_label(chart.x))
+            axes.set_xlabel(shown_label(chart.x))
     for unused in list(grid.flat)[len(order):]:
         unused.set_visible(False)
     if not chart.bars:

@@ -7,7 +7,7 @@ Reads FOLDER/closed_loop.csv and manifest.json; writes FOLDER/closed_loop.pdf an
 import json
 import pathlib
 
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from kvreplay import plot_style
 from kvreplay.errors import UserError
@@ -79,9 +79,7 @@ def draw(rows, title):
             panel = next(panels)
             draw_curves(panel, by_budget, "tokens", "budget", y, styles)
             panel.set_xscale("log", base=2)
-            ticks = plot_style.apart(budgets, 0.12)
-            panel.set_xticks(ticks, [str(tick) for tick in ticks])
-            panel.xaxis.set_minor_locator(NullLocator())
+            plot_style.label_ticks(panel.xaxis, budgets, 0.12, False)
             panel.set_xlabel("Token budget")
             panel.set_ylabel(label)
         number_ticks(panel.yaxis)

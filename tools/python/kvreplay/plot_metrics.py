@@ -1,26 +1,28 @@
-"""What figures and reports know of a column of results from its name: unit, words, direction."""
+"""What figures and reports know of a column of results from its name: unit, words, direction.
+
+The heads of `kvreplay table --format latex` have the same words (sim/replay/heading.cpp).
+"""
+
+import re
 
 from kvreplay.sizes import size_text
 
 WORDS = {
-    "attention_mass": "Attention mass",
-    "best_attention_mass": "Best attention mass",
     "compute_ms": "Computation (ms)",
     "dram_kv_bytes": "DRAM of KV management",
     "energy_mj_per_token": "Energy per token (mJ)",
-    "exposed_io_ms": "Exposed I/O (ms)",
-    "hit_rate": "Hit rate",
     "kl_nats": "KL to full attention (nats)",
     "latency_ms": "Time per token (ms)",
-    "output_error": "Output error",
     "read_bytes_per_step": "Read per step",
-    "residual_error": "Residual error",
     "recall": "Recall of the top tokens",
     "tokens_per_s": "Tokens/s",
 }
 UNITS = {"ms": "ms", "us": "\N{MICRO SIGN}s", "s": "s", "tokens": "tokens", "percent": "%",
          "nats": "nats", "bits": "bits", "kib": "KiB", "mib": "MiB", "nj": "nJ", "mj": "mJ",
          "mb_s": "MB/s", "groups": "groups", "steps": "steps"}
+SPELT = {"dram": "DRAM", "io": "I/O", "kv": "KV", "nand": "NAND"}
+# The unit of "hidden_io_ms" and of "flash_energy_mj_per_token".
+UNIT = re.compile(rf"(.+?)_({'|'.join(sorted(UNITS, key=len, reverse=True))})(_per_.+)?")
 HIGHER_IS_BETTER = {"tokens_per_s", "attention_mass", "best_attention_mass", "recall", "hit_rate",
                     "best_hit_rate", "agreement", "device_mb_s", "speedup", "accuracy", "iops"}
 SCALES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -48,16 +50,17 @@ def scale_of(name, values):
 
 def axis_label(name, unit=""):
     """Words for an axis; `unit` is that of scale_of()."""
-    if name in WORDS:
-        return WORDS[name] + (f" ({unit})" if unit else "")
-    short = name.rsplit(".", 1)[-1]
-    if unit:
-        short = "_".join(word for word in short.split("_") if word != "bytes")
-    for suffix, shown in UNITS.items():
-        if not unit and short.endswith(f"_{suffix}"):
-            short, unit = short.removesuffix(f"_{suffix}"), shown
-    words = short.replace("_", " ").replace("per ", "per ")
-    return words[:1].upper() + words[1:] + (f" ({unit})" if unit else "")
+    words = WORDS.get(name)
+    if words is None:
+        words = name.rsplit(".", 1)[-1]
+        found = UNIT.fullmatch(words)
+        if counts_bytes(words):
+            words = "_".join(word for word in words.split("_") if word != "bytes") or "bytes"
+        elif found and not found[1].endswith("_per"):
+            words, unit = found[1] + (found[3] or ""), UNITS[found[2]]
+        words = " ".join(SPELT.get(word, word) for word in words.split("_"))
+        words = words[:1].upper() + words[1:]
+    return words + (f" ({unit})" if unit else "")
 
 
 def key_text(name, value):

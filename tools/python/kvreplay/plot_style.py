@@ -21,6 +21,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COMPUTE = "#7F8FA6"
 EXPOSED_IO = "#E69F00"
 
+MAX_TICKS = 8  # values that were swept, each with a tick of its own
 PANEL_INCHES = 2.3  # width of one panel; three of them fill a page's 7 inches
 
 plt.rcParams.update({
@@ -153,8 +154,9 @@ def apart(values, min_share):
 
 
 def label_ticks(axis, values, min_share, kibibytes):
-    """Ticks at those of the sorted values that lie apart(); as they are, or bytes in KiB."""
-    ticks = apart(values, min_share)
+    """Ticks at the sorted values, of more than a few at those that lie apart(); as they are, or bytes
+    in KiB."""
+    ticks = values if len(values) <= MAX_TICKS else apart(values, min_share)
     axis.set_major_locator(FixedLocator(ticks))
     axis.set_minor_locator(NullLocator())
     axis.set_ticklabels([f"{tick / 1024 if kibibytes else tick:g}" for tick in ticks])
@@ -263,8 +265,10 @@ def thin_ticks(figure, renderer):
             return any(left.x1 + gap > right.x0 for left, right in zip(kept, kept[1:]))
 
         step = next((step for step in range(1, len(boxes) + 1) if not collide(step)), 1)
-        if step > 1:
-            kept = [(place, label.get_text()) for place, label in shown[::step]]
+        if step > 1:  # a few keep their ticks
+            few = len(shown) <= MAX_TICKS
+            kept = [(place, "" if index % step else label.get_text())
+                    for index, (place, label) in enumerate(shown) if few or index % step == 0]
             axes.xaxis.set_major_locator(FixedLocator([place for place, _ in kept]))
             axes.xaxis.set_major_formatter(FixedFormatter([text for _, text in kept]))
             figure.draw_without_rendering()  # other panels may share this axis

@@ -43,17 +43,22 @@ def matching(rows, where):
                    for key, value in where.items())]
 
 
-def number_of(row, metric, where):
-    """A column, or the sum of several."""
+def weights_of(metric, x=None):
+    """Of each column whose sum a metric is."""
+    weights = metric if isinstance(metric, dict) else dict.fromkeys(as_list(metric), 1)
+    return {name.replace("{x}", str(x)): weight for name, weight in weights.items()}
+
+
+def number_of(row, weights, where):
     total = 0.0
-    for name in as_list(metric):
+    for name, weight in weights.items():
         if name not in row:
             raise UserError(f"{where}: unknown column '{name}'; allowed: {', '.join(row)}")
         if row[name] in ("", None):
             raise UserError(f"{where}: column '{name}' is empty in the row of "
                             + " ".join(str(row.get(key, "")) for key in IDENTITY))
         try:
-            total += float(row[name])
+            total += weight * float(row[name])
         except ValueError:
             raise UserError(f"{where}: column '{name}' holds {row[name]!r} in the row of "
                             + " ".join(str(row.get(key, "")) for key in IDENTITY)
@@ -64,14 +69,14 @@ def number_of(row, metric, where):
 def simulated(claim, tables, selector, x=None):
     """Of each row that matches: the metric, over that of its partner where the claim has one."""
     where = f"claim {claim['name']}"
-    metric = [name.replace("{x}", str(x)) for name in as_list(claim["metric"])]
+    weights = weights_of(claim["metric"], x)
     chosen = {**claim.get("where", {}), **selector}
     found = matching(rows_of(claim["run"], tables), chosen)
     if not found:
         raise UserError(f"{where}: no row has {json.dumps(chosen)}; allowed: what its run gives")
     values = []
     for row in found:
-        value = number_of(row, metric, where) * claim.get("scale", 1)
+        value = number_of(row, weights, where) * claim.get("scale", 1)
         if claim.get("complement"):
             value = 1 - value
         if "over" in claim:
@@ -81,7 +86,8 @@ def simulated(claim, tables, selector, x=None):
                                 {**same, **other.get("where", {})})
             if len(partners) != 1:
                 raise UserError(f"{where}/over: found {len(partners)} rows; allowed: one")
-            base = number_of(partners[0], other.get("metric", metric), where)
+            base = number_of(
+                partners[0], weights_of(other["metric"], x) if "metric" in other else weights, where)
             if claim.get("complement"):
                 base = 1 - base
             if base == 0:
@@ -129,7 +135,7 @@ def points_of(claim, tables):
     """All points of a claim, by series, then x. Where x is in the metric's name, it selects no row."""
     points = []
     reported = claim["reported"]
-    x_selects = "x" in claim and not any("{x}" in name for name in as_list(claim["metric"]))
+    x_selects = "x" in claim and not any("{x}" in name for name in weights_of(claim["metric"]))
     for series, values in (reported.items() if "series" in claim else [("", reported)]):
         selector = {claim["series"]: series} if series else {}
         for x, number in (zip(claim["xs"], values) if "x" in claim else [(None, values)]):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import pathlib
 
 import h5py
 import numpy
@@ -10,6 +12,7 @@ import pandas
 
 from kvreplay.errors import UserError, reason, unknown
 from kvreplay.hdf5_files import File, PathLike, check_index
+from kvreplay.partial_names import partial_path
 from kvreplay.source_tree import TOP
 
 
@@ -150,5 +153,86 @@ class Trace(File):
 
 def trace(path: PathLike) -> Trace:
     """Opens a .kvtrace.h5 file, or one that ships by its name (`kvreplay list traces`)."""
-    shipped = TOP / "traces/data" / f"{path}.kvtrace.h5"
-    return Trace(shipped if not os.path.exists(path) and shipped.is_file() else path)
+    if os.path.exists(path):
+        return Trace(path)
+    ending = ".kvtrace.h5"
+    files = {file.name.removesuffix(ending): file
+             for file in sorted((TOP / "traces/data").glob(f"*{ending}"))}
+    words = [word for stem in files for word in stem.split("-")]
+    for stem, file in files.items():
+        # Its short name: the first word that no other file shares.
+        own = next((word for word in stem.split("-") if words.count(word) == 1), stem)
+        if str(path) in (stem, own):
+            return Trace(file)
+    return Trace(path)
+
+
+def write_trace(path: PathLike, layers: dict[int, tuple], *, prompt_tokens: int, source: str,
+                synthetic: bool, **attributes) -> None:
+    """Writes a trace of arrays that came from anywhere: a model of one's own, or a generator.
+
+    `layers`: by the model's layer number, keys and values [kv_heads, tokens, head_dim], rotated by
+    position, and queries [query_heads, queries, head_dim] of the last positions, from the prompt's
+    end or before; stored as f16. `source`: which text, from where. `synthetic`: whether the vectors
+    were generated rather than recorded from a model. `attributes`: further root attributes
+    (docs/trace-format.md) in place of those that say that it is not known, such as `model`, and
+    `token_ids`, one per position. UserError for shapes that do not fit together.
+    """
+    path = pathlib.Path(path)
+    place = f"{path}: layers"
+    if not layers:
+        raise UserError(f"{place}: found none; allowed: at least one")
+    numbers = sorted(layers)
+    arrays = {number: [numpy.asarray(array, numpy.float16) for array in layers[number]]
+              for number in numbers}
+    wanted = [array.shape for array in arrays[numbers[0]]]
+    for number, of in arrays.items():
+        shapes = [array.shape for array in of]
+        if shapes != wanted or len(shapes) != 3 or any(len(shape) != 3 for shape in shapes):
+            raise UserError(f"{place}: layer {number} has the shapes {shapes}; allowed: keys, values "
+                            "and queries of three dimensions, alike in every layer")
+    (kv_heads, tokens, head_dim), value_shape, (query_heads, queries, query_dim) = wanted
+    if value_shape != wanted[0] or query_dim != head_dim or query_heads % kv_heads:
+        raise UserError(f"{place}: keys, values and queries have the shapes {wanted}; allowed: keys "
+                        "and values alike, queries of as many dimensions and a multiple of the heads")
+    if not tokens - queries <= prompt_tokens < tokens or queries > tokens:
+        raise UserError(f"{path}: prompt_tokens: found {prompt_tokens}; allowed: from "
+                        f"{max(1, tokens - queries)}, the first position with a query, to {tokens - 1}")
+    ids = numpy.asarray(attributes.pop("token_ids", numpy.zeros(tokens)), numpy.int32)
+    if ids.shape != (tokens,):
+        raise UserError(f"{path}: token_ids: found {ids.size}; allowed: {tokens}, one per position")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    about = {
+        "format": "kvtrace", "format_version": 1, "model": "not known", "model_revision": "",
+        "weights_sha256": "", "layers": numbers[-1] + 1, "query_heads": query_heads,
+        "kv_heads": kv_heads, "head_dim": head_dim, "hidden_size": query_heads * head_dim,
+        "recorded_layers": numbers, "tokens": tokens, "prompt_tokens": prompt_tokens, "dtype": "f16",
+        "key_state": "post_rope", "rope_theta": 10000.0, "rope_pairs": "half",
+        "rope_scaling": "not known", "softmax_scale": head_dim ** -0.5,
+        "sliding_window": [0] * len(numbers), "tokenizer": "not known", "text_source": source,
+        "text_sha256": "", "tool": "kvreplay.write_trace", "tool_version": "1", "seed": 0,
+        "created_utc": now.strftime("%Y-%m-%dT%H:%M:%SZ"), "synthetic": int(synthetic)}
+    for name in attributes:
+        if name not in about:
+            raise unknown(str(path), "attribute", name, about)
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no such folder; allowed: a file that can be written")
+    partial = partial_path(path)
+    try:
+        with h5py.File(partial, "w") as file:
+            for name, value in {**about, **attributes}.items():
+                file.attrs[name] = value
+            file["tokens/id"] = ids
+            for name in ("entropy", "top_probability", "log_probability"):
+                file[f"tokens/{name}"] = numpy.zeros(tokens, numpy.float32)
+            for number, of in arrays.items():
+                folder = f"layer/{number:02d}"
+                for name, array in zip(("key", "value", "query"), of):
+                    file[f"{folder}/{name}"] = array
+                file[f"{folder}/query"].attrs["query_start"] = tokens - queries
+            file.attrs["complete"] = 1
+        partial.rename(path)
+    except OSError as error:
+        raise UserError(f"{path}: {reason(error)}; allowed: a file that can be written") from None
+    finally:
+        partial.unlink(missing_ok=True)

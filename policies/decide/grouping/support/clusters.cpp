@@ -40,6 +40,7 @@ Clusters cluster_tokens(const Entries& entries, std::span<const Token> tokens,
   clusters.work = {.flops = elements,
                    .square_flops = 2 * count * elements,
                    .bytes = 2 * elements,
+                   .similarities = count * (iterations + 1) * rows.rows(),
                    .whole_prompt = true};
 
   std::vector<std::vector<Token>> members(static_cast<std::size_t>(count));
