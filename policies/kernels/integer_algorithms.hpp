@@ -16,14 +16,18 @@ KVREPLAY_INLINE inline std::int32_t four_of(const std::int8_t* row) {
 
 /// The products of integer_products.hpp over `Lanes`, sixteen floats, and the groups of weights
 /// that it multiplies by a row's: Groups::Bits8 and Bits4, made of a group's bytes, whose dot(row,
-/// sum) is the product with 32 integers of the given sum, as floats. As in algorithms.hpp,
+/// sum) is the product with 32 integers of the given sum, as floats. For rows in codes, Groups::Sum
+/// is sixteen integers, and Groups::Codes8 and Codes4 are the codes of one step of a panel: add()
+/// adds their products with values(), a query's integers of that step. As in algorithms.hpp,
 /// everything depends on these types.
 template <typename Lanes, typename Groups>
 struct IntegerAlgorithms {
   static constexpr IntegerKernels table() {
     return {.product8 = product<typename Groups::Bits8>,
             .product4 = product<typename Groups::Bits4>,
-            .quantise_row = quantise_row};
+            .quantise_row = quantise_row,
+            .score8 = score<typename Groups::Codes8>,
+            .score4 = score<typename Groups::Codes4>};
   }
 
   /// Multiplies kRows rows by one panel.
@@ -68,6 +72,87 @@ struct IntegerAlgorithms {
       for (std::int64_t panel = 0; panel < product.panel_count; ++panel) {
         tile<Group, 1>(product, panels, row, panel);
       }
+    }
+  }
+
+  /// Panels of a block, whose place in the next block is fetched meanwhile.
+  static constexpr std::int64_t kBlockPanels = 16;
+
+  /// Scores of kPanels panels, `apart` panels from one to the next and the first of them `panel`,
+  /// with kQueries queries from `first` on.
+  template <typename Codes, int kQueries, int kPanels>
+  KVREPLAY_INLINE static void score_panels(const CodedQueries& queries, std::int64_t first,
+                                           const CodedPanels& rows, std::int64_t panel,
+                                           std::int64_t apart, float* scores, std::int64_t stride) {
+    using Sum = typename Groups::Sum;
+    const std::int64_t steps = rows.steps;
+    const std::uint8_t* codes = rows.codes + panel * steps * 64;
+    const std::int8_t* values = queries.values + first * steps * Codes::kElements;
+    Sum total[kQueries][kPanels];
+    KVREPLAY_UNROLL
+    for (int q = 0; q < kQueries; ++q) {
+      KVREPLAY_UNROLL
+      for (int p = 0; p < kPanels; ++p) {
+        total[q][p] = Sum::all(-Codes::kTakenOut * queries.sums[first + q]);
+      }
+    }
+    for (std::int64_t step = 0; step < steps; ++step) {
+      Codes code[kPanels];
+      KVREPLAY_UNROLL
+      for (int p = 0; p < kPanels; ++p) {
+        const std::uint8_t* const from = codes + (p * apart * steps + step) * 64;
+        __builtin_prefetch(from + kBlockPanels * steps * 64, 0, 2);
+        code[p] = Codes::load(from);
+      }
+      KVREPLAY_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        const auto value = Codes::values(values + (q * steps + step) * Codes::kElements);
+        KVREPLAY_UNROLL
+        for (int p = 0; p < kPanels; ++p) total[q][p] = code[p].add(value, total[q][p]);
+      }
+    }
+    KVREPLAY_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      const std::int64_t row = (panel + p * apart) * 16;
+      const Lanes scale = Lanes::load(rows.scales + row);
+      KVREPLAY_UNROLL
+      for (int q = 0; q < kQueries; ++q) {
+        const Lanes totals =
+            Lanes::fma(total[q][p].floats(), scale * Lanes::all(queries.scales[first + q]),
+                       Lanes::all(queries.offsets[first + q]));
+        float* const to = scores + (first + q) * stride + row;
+        if (row + 16 <= rows.row_count) {
+          totals.store(to);
+        } else {
+          totals.store_first(to, static_cast<int>(rows.row_count - row));
+        }
+      }
+    }
+  }
+
+  /// In blocks of panels that stay in the cache while each tile of queries passes over them. A tile
+  /// takes its panels from as many places of a block: of 131,072 x 128 codes of 8 bits, one query's
+  /// scores take two thirds of the time that they take with panels in sequence.
+  template <typename Codes>
+  static void score(const CodedQueries& queries, const CodedPanels& rows, float* scores,
+                    std::int64_t stride) {
+    const std::int64_t panels = (rows.row_count + 15) / 16;
+    for (std::int64_t begin = 0; begin < panels; begin += kBlockPanels) {
+      Algorithms<Lanes>::for_each_query_tile(
+          queries.count, [&]<int kQueries>(std::int64_t first) KVREPLAY_INLINE {
+            constexpr int kPanels = Groups::tile_panels(kQueries);
+            constexpr std::int64_t kApart = kBlockPanels / kPanels;
+            if (begin + kBlockPanels <= panels) {
+              for (std::int64_t p = begin; p < begin + kApart; ++p) {
+                score_panels<Codes, kQueries, kPanels>(queries, first, rows, p, kApart, scores,
+                                                       stride);
+              }
+              return;
+            }
+            for (std::int64_t p = begin; p < panels; ++p) {
+              score_panels<Codes, kQueries, 1>(queries, first, rows, p, 0, scores, stride);
+            }
+          });
     }
   }
 

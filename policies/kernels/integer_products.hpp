@@ -39,12 +39,37 @@ struct IntegerProduct {
   std::int64_t product_stride = 0;
 };
 
+/// CodedRows in memory: panels of 16 rows, whose steps of 64 bytes follow each other. Of 8 bits,
+/// byte (l, b) of step j is element 4 j + b of row l, plus 128. Of 4 bits, the lower half of byte
+/// (l, b) is element 8 j + b of row l, plus 8, and the upper half is element 8 j + 4 + b. Elements
+/// beyond the last may be anything: the queries are 0 there. Rows beyond the last fill their panel.
+struct CodedPanels {
+  const std::uint8_t* codes = nullptr;  ///< [panels, steps, 64]
+  const Half* scales = nullptr;         ///< [panels, 16]
+  std::int64_t row_count = 0;
+  std::int64_t steps = 0;
+};
+
+/// Queries for CodedPanels, padded with 0 to whole steps.
+struct CodedQueries {
+  const std::int8_t* values = nullptr;  ///< [queries, steps, 4 (8 bits) or 8 (4 bits)]
+  const float* scales = nullptr;        ///< [queries]
+  const std::int32_t* sums = nullptr;   ///< [queries]: of a query's values
+  const float* offsets = nullptr;       ///< [queries]
+  std::int64_t count = 0;
+};
+
 /// Of one instruction set; dispatch.cpp picks.
 struct IntegerKernels {
   void (*product8)(const IntegerProduct& product, const IntegerPanels& panels);
   void (*product4)(const IntegerProduct& product, const IntegerPanels& panels);
   void (*quantise_row)(const float* row, std::int64_t n, std::int8_t* values, float* scales,
                        std::int32_t* sums);
+  /// CodedRows::score().
+  void (*score8)(const CodedQueries& queries, const CodedPanels& rows, float* scores,
+                 std::int64_t score_stride);
+  void (*score4)(const CodedQueries& queries, const CodedPanels& rows, float* scores,
+                 std::int64_t score_stride);
 };
 
 extern const IntegerKernels kScalarIntegerKernels;

@@ -66,6 +66,59 @@ struct Groups {
     }
     const std::uint8_t* weights;
   };
+
+  struct Sum {
+    __m256i low;
+    __m256i high;
+    static Sum all(std::int32_t value) {
+      return {_mm256_set1_epi32(value), _mm256_set1_epi32(value)};
+    }
+    [[nodiscard]] LanesAvx2 floats() const {
+      return {_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)};
+    }
+  };
+
+  static constexpr int tile_panels(int) { return 1; }
+
+  struct Codes8 {
+    static constexpr std::int64_t kElements = 4;
+    static constexpr std::int32_t kTakenOut = 0;
+    KVREPLAY_INLINE static Codes8 load(const std::uint8_t* from) {
+      const __m256i offset = _mm256_set1_epi8(-128);
+      return {_mm256_xor_si256(kernels::load(from), offset),
+              _mm256_xor_si256(kernels::load(from + 32), offset)};
+    }
+    static __m256i values(const std::int8_t* query) { return _mm256_set1_epi32(four_of(query)); }
+    [[nodiscard]] KVREPLAY_INLINE Sum add(__m256i query, Sum sum) const {
+      return {_mm256_add_epi32(sum.low, Bits8::product(low, query)),
+              _mm256_add_epi32(sum.high, Bits8::product(high, query))};
+    }
+    __m256i low;
+    __m256i high;
+  };
+
+  struct Codes4 {
+    static constexpr std::int64_t kElements = 8;
+    static constexpr std::int32_t kTakenOut = 8;
+    struct Values {
+      __m256i first;
+      __m256i second;
+    };
+    KVREPLAY_INLINE static Codes4 load(const std::uint8_t* from) {
+      return {kernels::load(from), kernels::load(from + 32)};
+    }
+    KVREPLAY_INLINE static Values values(const std::int8_t* query) {
+      return {_mm256_set1_epi32(four_of(query)), _mm256_set1_epi32(four_of(query + 4))};
+    }
+    [[nodiscard]] KVREPLAY_INLINE Sum add(Values query, Sum sum) const {
+      // Four products of 15 * 127 at most fit in 16 bits.
+      return {
+          _mm256_add_epi32(sum.low, add_pairs(Bits4::product(low, query.first, query.second))),
+          _mm256_add_epi32(sum.high, add_pairs(Bits4::product(high, query.first, query.second)))};
+    }
+    __m256i low;
+    __m256i high;
+  };
 };
 
 }  // namespace

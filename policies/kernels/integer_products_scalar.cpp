@@ -41,6 +41,48 @@ struct Groups {
     }
     const std::uint8_t* weights;
   };
+
+  struct Sum {
+    std::int32_t lane[16];
+    static Sum all(std::int32_t value) {
+      Sum sum;
+      for (std::int32_t& each : sum.lane) each = value;
+      return sum;
+    }
+    [[nodiscard]] LanesScalar floats() const {
+      LanesScalar floats{};
+      for (int i = 0; i < 16; ++i) floats.lane[i] = static_cast<float>(lane[i]);
+      return floats;
+    }
+  };
+
+  static constexpr int tile_panels(int) { return 1; }
+
+  struct Codes8 {
+    static constexpr std::int64_t kElements = 4;
+    static constexpr std::int32_t kTakenOut = 128;
+    static Codes8 load(const std::uint8_t* from) { return {from}; }
+    static const std::int8_t* values(const std::int8_t* query) { return query; }
+    [[nodiscard]] Sum add(const std::int8_t* query, Sum sum) const {
+      for (int i = 0; i < 64; ++i) sum.lane[i / 4] += codes[i] * query[i % 4];
+      return sum;
+    }
+    const std::uint8_t* codes;
+  };
+
+  struct Codes4 {
+    static constexpr std::int64_t kElements = 8;
+    static constexpr std::int32_t kTakenOut = 8;
+    static Codes4 load(const std::uint8_t* from) { return {from}; }
+    static const std::int8_t* values(const std::int8_t* query) { return query; }
+    [[nodiscard]] Sum add(const std::int8_t* query, Sum sum) const {
+      for (int i = 0; i < 64; ++i) {
+        sum.lane[i / 4] += (codes[i] & 15) * query[i % 4] + (codes[i] >> 4) * query[4 + i % 4];
+      }
+      return sum;
+    }
+    const std::uint8_t* codes;
+  };
 };
 
 }  // namespace

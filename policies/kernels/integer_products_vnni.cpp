@@ -44,6 +44,49 @@ struct Groups {
       }
     }
   };
+
+  struct Sum {
+    __m512i lanes;
+    static Sum all(std::int32_t value) { return {_mm512_set1_epi32(value)}; }
+    [[nodiscard]] LanesAvx512 floats() const { return {_mm512_cvtepi32_ps(lanes)}; }
+  };
+
+  /// Twelve sums for six queries: g++ 12 would not keep more in registers.
+  static constexpr int tile_panels(int queries) { return queries <= 3 ? 4 : 2; }
+
+  struct Codes8 {
+    static constexpr std::int64_t kElements = 4;
+    static constexpr std::int32_t kTakenOut = 128;
+    static Codes8 load(const std::uint8_t* from) { return {_mm512_loadu_si512(from)}; }
+    static __m512i values(const std::int8_t* query) { return _mm512_set1_epi32(four_of(query)); }
+    [[nodiscard]] KVREPLAY_INLINE Sum add(__m512i query, Sum sum) const {
+      return {_mm512_dpbusd_epi32(sum.lanes, codes, query)};
+    }
+    __m512i codes;
+  };
+
+  struct Codes4 {
+    static constexpr std::int64_t kElements = 8;
+    static constexpr std::int32_t kTakenOut = 8;
+    struct Values {
+      __m512i first;
+      __m512i second;
+    };
+    KVREPLAY_INLINE static Codes4 load(const std::uint8_t* from) {
+      const __m512i mask = _mm512_set1_epi8(15);
+      const __m512i two = _mm512_loadu_si512(from);
+      return {_mm512_and_si512(two, mask), _mm512_and_si512(_mm512_srli_epi16(two, 4), mask)};
+    }
+    KVREPLAY_INLINE static Values values(const std::int8_t* query) {
+      return {_mm512_set1_epi32(four_of(query)), _mm512_set1_epi32(four_of(query + 4))};
+    }
+    [[nodiscard]] KVREPLAY_INLINE Sum add(Values query, Sum sum) const {
+      return {_mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum.lanes, low, query.first), high,
+                                  query.second)};
+    }
+    __m512i low;
+    __m512i high;
+  };
 };
 
 }  // namespace

@@ -54,8 +54,12 @@ constexpr const char* kChunks =
 constexpr const char* kLatest =
     R"({"grouping": {"part": "page", "group_tokens": 4}, "scoring": {"part": "recency"},
         "selection": {"part": "top_groups", "budget_tokens": 12}})";
+constexpr const char* kQuantised =
+    R"({"stream": {"sink_tokens": 3}, "grouping": {"part": "page", "group_tokens": 4},
+        "scoring": {"part": "quantised_keys", "bits": 4},
+        "selection": {"part": "top_groups", "budget_tokens": 12}})";
 constexpr std::array kAll{kFull,    kPages, kJointPages, kClusters, kTokens,
-                          kPartial, kCodes, kChunks,     kLatest};
+                          kPartial, kCodes, kChunks,     kLatest,   kQuantised};
 
 TEST(LayerPolicy, FullAttentionIsExact) {
   const RandomLayer layer(50, 12);

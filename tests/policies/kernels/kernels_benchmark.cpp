@@ -9,15 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "policies/kernels/coded_rows.hpp"
 #include "policies/kernels/table.hpp"
+#include "tests/policies/kernels/limits.hpp"
 #include "tests/policies/kernels/support.hpp"
 
 #if defined(KVREPLAY_HAS_OPENBLAS)
 #include <cblas.h>
-#endif
-
-#if defined(__x86_64__)
-#include <immintrin.h>
 #endif
 
 // Compares the kernels with what one would write with Eigen or the standard library, and with the
@@ -48,81 +46,42 @@ double shortest_s(Work work) {
   return shortest;
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void read_all(const char* data, std::size_t bytes) {
-  __m256i sum[4] = {};
-  for (std::size_t i = 0; i + 128 <= bytes; i += 128) {
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-      const auto* from = reinterpret_cast<const __m256i*>(data + i + 32 * k);
-      sum[k] = _mm256_add_epi64(sum[k], _mm256_loadu_si256(from));
-    }
-  }
-  benchmark::DoNotOptimize(sum);
-}
-
-constexpr std::int64_t kFmaRounds = 100000;
-
-__attribute__((target("avx2,fma"))) double multiply_add_avx2() {
-  __m256 sum[10];
-  for (__m256& s : sum) s = _mm256_set1_ps(1.0f);
-  const __m256 factor = _mm256_set1_ps(0.5f);
-  for (std::int64_t i = 0; i < kFmaRounds; ++i) {
-#pragma GCC unroll 10
-    for (int k = 0; k < 10; ++k) sum[k] = _mm256_fmadd_ps(sum[k], factor, factor);
-  }
-  for (__m256& s : sum) benchmark::DoNotOptimize(s);
-  return 2.0 * 8 * 10 * kFmaRounds;
-}
-
-__attribute__((target("avx512f"))) double multiply_add_avx512() {
-  __m512 sum[10];
-  for (__m512& s : sum) s = _mm512_set1_ps(1.0f);
-  const __m512 factor = _mm512_set1_ps(0.5f);
-  for (std::int64_t i = 0; i < kFmaRounds; ++i) {
-#pragma GCC unroll 10
-    for (int k = 0; k < 10; ++k) sum[k] = _mm512_fmadd_ps(sum[k], factor, factor);
-  }
-  for (__m512& s : sum) benchmark::DoNotOptimize(s);
-  return 2.0 * 16 * 10 * kFmaRounds;
-}
-
 double peak_flops() {
-  static const double peak = [] {
-    double flops = 0.0;
-    const auto multiply_add = best_isa() == Isa::kAvx512 ? multiply_add_avx512 : multiply_add_avx2;
-    const double seconds = shortest_s([&] { flops = multiply_add(); });
-    return flops / seconds;
-  }();
+  if (!limits_are_known()) return 0.0;
+  static const double peak =
+      kMultiplyOperations / shortest_s([] { benchmark::DoNotOptimize(multiply_all()); });
+  return peak;
+}
+
+/// Of products of 8-bit integers that are added up, two operations each.
+double peak_operations8() {
+  if (!limits_are_known()) return 0.0;
+  static const double peak =
+      kMultiply8Operations / shortest_s([] { benchmark::DoNotOptimize(multiply8_all()); });
   return peak;
 }
 
 /// Bytes per second that one core reads from a buffer of this size, wherever that stays.
 double read_rate(std::int64_t bytes) {
+  if (!limits_are_known()) return 0.0;
   static std::map<std::int64_t, double> rates;
   double& rate = rates[bytes];
   if (rate == 0.0) {
     const std::vector<char> data(at(bytes), 1);
-    rate = static_cast<double>(bytes) / shortest_s([&] { read_all(data.data(), data.size()); });
+    rate = static_cast<double>(bytes) /
+           shortest_s([&] { benchmark::DoNotOptimize(read_all(data.data(), data.size())); });
   }
   return rate;
 }
-#else
-double peak_flops() {
-  return 0.0;
-}
-double read_rate(std::int64_t) {
-  return 0.0;
-}
-#endif
 
 /// bytes and flops: per iteration; footprint: bytes that all iterations pass over.
-void report(benchmark::State& state, double bytes, double flops, std::int64_t footprint) {
+void report(benchmark::State& state, double bytes, double flops, std::int64_t footprint,
+            double peak = peak_flops()) {
   using benchmark::Counter;
   const auto rate = Counter::kIsIterationInvariantRate;
   state.counters["GB/s"] = Counter(bytes * 1e-9, rate);
   state.counters["GFLOP/s"] = Counter(flops * 1e-9, rate);
-  const double limit = std::max(bytes / read_rate(footprint), flops / peak_flops());
+  const double limit = std::max(bytes / read_rate(footprint), flops / peak);
   state.counters["of_limit"] = Counter(limit, rate);
 }
 
@@ -138,6 +97,12 @@ void limit_arithmetic(benchmark::State& state) {
   state.counters["GFLOP/s"] = peak_flops() * 1e-9;
 }
 BENCHMARK(limit_arithmetic)->Iterations(1);
+
+void limit_arithmetic8(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(peak_operations8());
+  state.counters["GOP/s"] = peak_operations8() * 1e-9;
+}
+BENCHMARK(limit_arithmetic8)->Iterations(1);
 
 // ---- Scores: {queries, rows, dim} ----
 
@@ -213,6 +178,38 @@ BENCHMARK(score_eigen<Half>)->Apply(score_shapes);
 BENCHMARK_TEMPLATE(score_ours, float, Isa::kAvx512)->Apply(score_shapes);
 BENCHMARK_TEMPLATE(score_ours, float, Isa::kAvx2)->Apply(score_shapes);
 BENCHMARK(score_eigen<float>)->Apply(score_shapes);
+
+// ---- Scores from codes: {queries, rows, dim} ----
+
+template <int kBits, Isa kIsa>
+void score_codes(benchmark::State& state) {
+  if (kIsa > best_isa()) return state.SkipWithError("not on this machine");
+  const WithIsa with(kIsa);
+  const std::int64_t queries = state.range(0);
+  const std::int64_t rows = state.range(1);
+  const std::int64_t dim = state.range(2);
+  const std::vector<float> query = random_floats(queries * dim, 2);
+  const std::vector<float> offsets(at(queries));
+  const std::vector<float> data = random_floats(rows * dim, 1);
+  CodedRows codes(dim, kBits);
+  codes.resize(rows);
+  for (std::int64_t n = 0; n < rows; ++n) codes.set(n, data.data() + n * dim);
+  std::vector<float> scores(at(queries * rows));
+  for (auto _ : state) {
+    codes.score(query.data(), queries, offsets.data(), scores.data(), rows);
+    benchmark::ClobberMemory();
+  }
+  const std::int64_t bytes = rows * (dim * kBits / 8 + 2);
+  report(state, static_cast<double>(bytes), 2.0 * static_cast<double>(rows * dim * queries), bytes,
+         peak_operations8());
+}
+void coded_shapes(benchmark::internal::Benchmark* b) {
+  b->ArgsProduct({{1, 6}, {4096, 32768, 131072}, {128}});
+}
+BENCHMARK_TEMPLATE(score_codes, 8, Isa::kAvx512)->Apply(coded_shapes);
+BENCHMARK_TEMPLATE(score_codes, 4, Isa::kAvx512)->Apply(coded_shapes);
+BENCHMARK_TEMPLATE(score_codes, 8, Isa::kAvx2)->Apply(coded_shapes);
+BENCHMARK_TEMPLATE(score_codes, 4, Isa::kAvx2)->Apply(coded_shapes);
 
 // ---- Top k: {n, k} ----
 

@@ -5,9 +5,11 @@
 //
 //   read BYTES                                     one core reads a buffer
 //   multiply                                       one core's fused multiply-adds, 2e8 operations
+//   multiply8                                      the same of 8-bit integers, 1.6e9 operations
 //   score KEYS ROWS DIM QUERIES COUNT TOP          scores of all rows and the TOP largest per query
-//   k_means KEYS ROWS DIM CLUSTERS ITERATIONS OUT  0 iterations: until stable; centroids go to OUT
-//   attend KEYS VALUES ROWS DIM QUERY TOKENS COUNT
+//   codes KEYS ROWS DIM QUERIES COUNT TOP BITS OUT the same from codes of BITS; the largest go to
+//   OUT k_means KEYS ROWS DIM CLUSTERS ITERATIONS OUT  0 iterations: until stable; centroids go to
+//   OUT attend KEYS VALUES ROWS DIM QUERY TOKENS COUNT
 //
 // Files are raw: half-precision rows, single-precision queries, int32 tokens.
 
@@ -17,19 +19,16 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
-#include <limits>
-#include <memory>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "policies/kernels/coded_rows.hpp"
 #include "policies/kernels/kernels.hpp"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "tests/policies/kernels/limits.hpp"
 
 namespace kvreplay::kernels {
 namespace {
@@ -57,82 +56,10 @@ void keep(double value) {
   kept = value;
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) std::int64_t read_avx512(const std::vector<char>& data) {
-  __m512i sum[4] = {};
-  for (std::size_t i = 0; i + 256 <= data.size(); i += 256) {
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-      sum[k] = _mm512_add_epi64(sum[k], _mm512_loadu_si512(data.data() + i + 64 * k));
-    }
-  }
-  const __m512i all =
-      _mm512_add_epi64(_mm512_add_epi64(sum[0], sum[1]), _mm512_add_epi64(sum[2], sum[3]));
-  std::int64_t lanes[8];
-  _mm512_storeu_si512(lanes, all);
-  return lanes[0];
-}
-
-__attribute__((target("avx2"))) std::int64_t read_avx2(const std::vector<char>& data) {
-  __m256i sum[4] = {};
-  for (std::size_t i = 0; i + 128 <= data.size(); i += 128) {
-#pragma GCC unroll 4
-    for (std::size_t k = 0; k < 4; ++k) {
-      const auto* from = reinterpret_cast<const __m256i*>(data.data() + i + 32 * k);
-      sum[k] = _mm256_add_epi64(sum[k], _mm256_loadu_si256(from));
-    }
-  }
-  const __m256i all =
-      _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
-  return _mm256_extract_epi64(all, 0);
-}
-
-__attribute__((target("avx512f"))) float multiply_avx512() {
-  __m512 sum[10];
-  for (__m512& s : sum) s = _mm512_set1_ps(1.0f);
-  const __m512 factor = _mm512_set1_ps(0.5f);
-  for (int i = 0; i < 625000; ++i) {
-#pragma GCC unroll 10
-    for (__m512& s : sum) s = _mm512_fmadd_ps(s, factor, factor);
-  }
-  __m512 all = sum[0];
-  for (int k = 1; k < 10; ++k) all = _mm512_add_ps(all, sum[k]);
-  float lanes[16];
-  _mm512_storeu_ps(lanes, all);
-  return lanes[0];
-}
-
-__attribute__((target("avx2,fma"))) float multiply_avx2() {
-  __m256 sum[10];
-  for (__m256& s : sum) s = _mm256_set1_ps(1.0f);
-  const __m256 factor = _mm256_set1_ps(0.5f);
-  for (int i = 0; i < 1250000; ++i) {
-#pragma GCC unroll 10
-    for (__m256& s : sum) s = _mm256_fmadd_ps(s, factor, factor);
-  }
-  __m256 all = sum[0];
-  for (int k = 1; k < 10; ++k) all = _mm256_add_ps(all, sum[k]);
-  return _mm256_cvtss_f32(all);
-}
-#endif
-
 Work read_work(std::istream& line) {
   std::int64_t bytes = 0;
   line >> bytes;
-  const auto data = std::make_shared<std::vector<char>>(at(bytes), 1);
-#if defined(__x86_64__)
-  if (best_isa() == Isa::kAvx512) return [data] { keep(static_cast<double>(read_avx512(*data))); };
-  if (best_isa() == Isa::kAvx2) return [data] { keep(static_cast<double>(read_avx2(*data))); };
-#endif
-  throw std::runtime_error("no limit is measured on this machine");
-}
-
-Work multiply_work(std::istream&) {
-#if defined(__x86_64__)
-  if (best_isa() == Isa::kAvx512) return [] { keep(multiply_avx512()); };
-  if (best_isa() == Isa::kAvx2) return [] { keep(multiply_avx2()); };
-#endif
-  throw std::runtime_error("no limit is measured on this machine");
+  return [data = std::vector<char>(at(bytes), 1)] { keep(read_all(data.data(), data.size())); };
 }
 
 Work score_work(std::istream& line) {
@@ -152,6 +79,42 @@ Work score_work(std::istream& line) {
   };
 }
 
+template <typename T>
+void save(const std::vector<T>& values, const std::string& file) {
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<const char*>(values.data()),
+             static_cast<std::streamsize>(values.size() * sizeof(T)));
+}
+
+Work codes_work(std::istream& line) {
+  std::string keys;
+  std::string queries;
+  std::string out;
+  std::int64_t rows = 0;
+  std::int64_t dim = 0;
+  std::int64_t count = 0;
+  std::int64_t top = 0;
+  int bits = 0;
+  line >> keys >> rows >> dim >> queries >> count >> top >> bits >> out;
+  CodedRows codes(dim, bits);
+  codes.resize(rows);
+  std::vector<float> row(at(dim));
+  const std::vector<Half> from = load<Half>(keys, rows * dim);
+  for (std::int64_t n = 0; n < rows; ++n) {
+    to_float(from.data() + n * dim, row.data(), dim);
+    codes.set(n, row.data());
+  }
+  return [=, first = true, codes = std::move(codes), query = load<float>(queries, count * dim),
+          offsets = std::vector<float>(at(count)), scores = std::vector<float>(at(count * rows)),
+          best = std::vector<std::int32_t>(at(count * top))]() mutable {
+    codes.score(query.data(), count, offsets.data(), scores.data(), rows);
+    for (std::int64_t q = 0; q < count; ++q) {
+      top_k(scores.data() + q * rows, rows, top, std::span(best).subspan(at(q * top), at(top)));
+    }
+    if (std::exchange(first, false)) save(best, out);
+  };
+}
+
 Work k_means_work(std::istream& line) {
   std::string keys;
   std::string out;
@@ -166,11 +129,6 @@ Work k_means_work(std::istream& line) {
   std::vector<float> start(at(clusters * dim));
   std::vector<std::int32_t> labels(at(rows));
   std::vector<Half> from = load<Half>(keys, rows * dim);
-  const auto save = [=](const std::vector<float>& centroids, const std::string& file) {
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(centroids.data()),
-               static_cast<std::streamsize>(centroids.size() * sizeof(float)));
-  };
   KMeansOptions none = options;
   none.max_iterations = 0;
   k_means(from.data(), rows, dim, none, start, labels);
@@ -211,8 +169,10 @@ Work work_of(const std::string& text) {
   std::string name;
   line >> name;
   if (name == "read") return read_work(line);
-  if (name == "multiply") return multiply_work(line);
+  if (name == "multiply") return [] { keep(multiply_all()); };
+  if (name == "multiply8") return [] { keep(multiply8_all()); };
   if (name == "score") return score_work(line);
+  if (name == "codes") return codes_work(line);
   if (name == "k_means") return k_means_work(line);
   if (name == "attend") return attend_work(line);
   throw std::runtime_error("no work " + name);
