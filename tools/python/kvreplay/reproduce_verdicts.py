@@ -43,7 +43,7 @@ def matching(rows, where):
                    for key, value in where.items())]
 
 
-def weights_of(metric, x=None):
+def weights_of(metric, x="{x}"):
     """Of each column whose sum a metric is."""
     weights = metric if isinstance(metric, dict) else dict.fromkeys(as_list(metric), 1)
     return {name.replace("{x}", str(x)): weight for name, weight in weights.items()}
