@@ -135,7 +135,7 @@ def points_of(claim, tables):
     """All points of a claim, by series, then x. Where x is in the metric's name, it selects no row."""
     points = []
     reported = claim["reported"]
-    x_selects = "x" in claim and "{x}" not in str(claim["metric"])
+    x_selects = "x" in claim and not any("{x}" in name for name in weights_of(claim["metric"]))
     for series, values in (reported.items() if "series" in claim else [("", reported)]):
         selector = {claim["series"]: series} if series else {}
         for x, number in (zip(claim["xs"], values) if "x" in claim else [(None, values)]):
