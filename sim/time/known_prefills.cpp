@@ -14,9 +14,11 @@ namespace {
 void write_plan(PackedWriter& write, const LayerPlan& plan) {
   visit_all(write, plan.sliding_window, plan.prompt.flops, plan.prompt.square_flops,
             plan.prompt.bytes, plan.dram.entries_bytes, plan.dram.buffered_bytes,
-            plan.dram.index_bytes, plan.dram.cache_bytes, plan.io.prompt_ready);
+            plan.dram.index_bytes, plan.io.prompt_ready);
   write(std::ssize(plan.io.prompt_writes));
   for (const Extent& extent : plan.io.prompt_writes) visit_all(write, extent.offset, extent.bytes);
+  // What is written does not wait in the cache.
+  if (plan.io.prompt_writes.empty()) write(plan.dram.cache_bytes);
 }
 
 /// A hash of all that the prefill of a prompt depends on, but for its model, platform and device.
