@@ -159,9 +159,9 @@ class DeviceReplayTest(ProgramTest):
         before = sorted(self.folder.iterdir())
         result = subprocess.run(
             [str(SOURCE / "tools/scripts/prompt-writes"), "new.bin", "--experiment", "tiny.json", "--size", "64MiB",
-             "--systems", "flexgen,quest", "--rounds", "2", "--seconds", "0.01", "--out", "times.csv",
+             "--systems", "flexgen,quest", "--rounds", "1", "--seconds", "0.01", "--out", "times.csv",
              "--build", pathlib.Path(PROGRAM).parent],
-            cwd=self.folder, text=True, capture_output=True, timeout=300, check=False)
+            cwd=self.folder, text=True, capture_output=True, timeout=1200, check=False)
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = result.stdout.splitlines()
         self.assertEqual([line.split()[0] for line in lines[1:3]], ["flexgen", "quest"])
@@ -170,7 +170,7 @@ class DeviceReplayTest(ProgramTest):
         with open(self.folder / "times.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         self.assertEqual([(row["round"], row["system"]) for row in rows],
-                         [("1", "flexgen"), ("1", "quest"), ("2", "flexgen"), ("2", "quest")])
+                         [("1", "flexgen"), ("1", "quest")])
         for row in rows:
             self.assertGreaterEqual(float(row["prompt_measured_s"]), float(row["writing_measured_s"]))
         (self.folder / "times.csv").unlink()
