@@ -13,8 +13,9 @@ namespace {
 /// Every number that a prefill takes from a layer's plan.
 void write_plan(PackedWriter& write, const LayerPlan& plan) {
   visit_all(write, plan.sliding_window, plan.prompt.flops, plan.prompt.square_flops,
-            plan.prompt.bytes, plan.dram.entries_bytes, plan.dram.buffered_bytes,
-            plan.dram.index_bytes, plan.io.prompt_ready);
+            plan.prompt.bytes, plan.prompt.factorise_flops, plan.prompt.similarities,
+            plan.dram.entries_bytes, plan.dram.buffered_bytes, plan.dram.index_bytes,
+            plan.io.prompt_ready);
   write(std::ssize(plan.io.prompt_writes));
   for (const Extent& extent : plan.io.prompt_writes) visit_all(write, extent.offset, extent.bytes);
   // What is written does not wait in the cache.

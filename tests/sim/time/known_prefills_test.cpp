@@ -76,6 +76,8 @@ TEST(KnownPrefills, AreTakenOnlyWhereTheyAreTheSame) {
       [](PrefillCase& at) { at.plan.layers[1].prompt.flops += 1'000'000; },
       [](PrefillCase& at) { at.plan.layers[1].prompt.square_flops += 1'000'000; },
       [](PrefillCase& at) { at.plan.layers[1].prompt.bytes += 10'000'000; },
+      [](PrefillCase& at) { at.plan.layers[1].prompt.factorise_flops += 1'000'000; },
+      [](PrefillCase& at) { at.plan.layers[1].prompt.similarities += 10'000'000; },
       [](PrefillCase& at) { at.plan.layers[1].dram.buffered_bytes += 1'000'000; },
       [](PrefillCase& at) { at.plan.layers[1].dram.index_bytes += 1'000'000; },
       [](PrefillCase& at) { at.plan.layers[1].io.prompt_writes.back().bytes /= 2; },
@@ -93,7 +95,9 @@ TEST(KnownPrefills, AreTakenOnlyWhereTheyAreTheSame) {
       },
   };
   const std::vector<ModelSpec> models{tiny_model()};
-  const std::vector<PlatformSpec> platforms{tiny_platform(), without_overheads(1e9)};
+  PlatformSpec storing = without_overheads(1e9);
+  storing.similarity_bytes = 4;
+  const std::vector<PlatformSpec> platforms{tiny_platform(), without_overheads(1e9), storing};
   const std::vector<DeviceSpec> devices{test::flash(), test::flash({{"link_mb_s", "20"}})};
   KnownPrefills prefills;
   for (int round = 0; round < 2; ++round) {
