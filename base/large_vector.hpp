@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <new>
 #include <vector>
 
@@ -23,10 +22,8 @@ struct HugePages {
   HugePages(const HugePages<U>&) {}  // NOLINT(google-explicit-constructor): an allocator's rule
 
   [[nodiscard]] T* allocate(std::size_t n) {
-    constexpr std::size_t kPage = std::size_t{2} << 20;
     const std::size_t bytes = n * sizeof(T);
-    const std::align_val_t alignment{bytes < kPage ? alignof(std::max_align_t) : kPage};
-    void* const memory = ::operator new(bytes, alignment);
+    void* const memory = ::operator new(bytes, alignment(bytes));
 #if defined(MADV_HUGEPAGE)
     // Only advice: without it the memory is as good.
     if (bytes >= kPage) static_cast<void>(madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE));
@@ -34,11 +31,17 @@ struct HugePages {
     return static_cast<T*>(memory);
   }
   void deallocate(T* memory, std::size_t n) {
-    constexpr std::size_t kPage = std::size_t{2} << 20;
-    const std::size_t bytes = n * sizeof(T);
-    ::operator delete(memory, std::align_val_t{bytes < kPage ? alignof(std::max_align_t) : kPage});
+    ::operator delete(memory, alignment(n * sizeof(T)));
   }
-  friend bool operator==(const HugePages&, const HugePages&) { return true; }
+  friend bool operator==(const HugePages&, const HugePages&) {
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kPage = std::size_t{2} << 20;
+  [[nodiscard]] static std::align_val_t alignment(std::size_t bytes) {
+    return std::align_val_t{bytes < kPage ? alignof(std::max_align_t) : kPage};
+  }
 };
 
 /// What is read from end to end at every step.

@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/split_text.hpp"
+
 namespace kvreplay {
 namespace {
 
@@ -38,18 +40,6 @@ std::string latex_line(const std::vector<std::string>& cells) {
   return text + " \\\\\n";
 }
 
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines(1);
-  for (const char character : text) {
-    if (character == '\n') {
-      lines.emplace_back();
-    } else {
-      lines.back() += character;
-    }
-  }
-  return lines;
-}
-
 }  // namespace
 
 Table::Table(std::vector<Column> columns, std::string gap)
@@ -79,7 +69,7 @@ std::vector<std::vector<std::string>> Table::name_rows() const {
   std::vector<std::vector<std::string>> parts;
   std::size_t height = 1;
   for (const std::string& name : rows_.front()) {
-    parts.push_back(split_lines(name));
+    parts.push_back(split_text(name, '\n'));
     height = std::max(height, parts.back().size());
   }
   std::vector<std::vector<std::string>> rows(height, std::vector<std::string>(parts.size()));

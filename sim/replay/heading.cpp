@@ -5,21 +5,15 @@
 #include <map>
 #include <vector>
 
+#include "base/split_text.hpp"
+
 namespace kvreplay {
 namespace {
 
 using Words = std::map<std::string_view, std::string_view>;
 
 std::vector<std::string> words_of_name(std::string_view name) {
-  std::vector<std::string> words(1);
-  for (const char character : name) {
-    if (character == '_') {
-      words.emplace_back();
-    } else {
-      words.back() += character;
-    }
-  }
-  return words;
+  return split_text(name.substr(name.rfind('.') + 1), '_');
 }
 
 /// The unit that stands last, or before "per", taken out of the words; "" where there is none.
@@ -44,7 +38,7 @@ std::string_view take_unit(std::vector<std::string>& words) {
 }  // namespace
 
 bool counts_bytes(std::string_view name) {
-  const std::vector<std::string> words = words_of_name(name.substr(name.rfind('.') + 1));
+  const std::vector<std::string> words = words_of_name(name);
   return std::find(words.begin(), words.end(), "bytes") != words.end();
 }
 
@@ -60,7 +54,7 @@ std::string heading(std::string_view name) {
                              {"tokens_per_s", "Tokens/s"}};
   static const Words kSpelt = {{"dram", "DRAM"}, {"io", "I/O"}, {"kv", "KV"}, {"nand", "NAND"}};
   if (const auto own = kOwn.find(name); own != kOwn.end()) return std::string(own->second);
-  std::vector<std::string> words = words_of_name(name.substr(name.rfind('.') + 1));
+  std::vector<std::string> words = words_of_name(name);
   std::string_view unit;
   if (!counts_bytes(name)) {
     unit = take_unit(words);
