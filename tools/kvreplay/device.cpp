@@ -23,8 +23,9 @@ ConfigNode with_sets(ConfigNode preset, const std::vector<std::string>& sets) {
 }
 
 void add_device(CLI::App& program) {
-  CLI::App* device = program.add_subcommand(
-      "device", "Describe a device model, make one from a data sheet, measure a real device, fit and compare");
+  CLI::App* device = program.add_subcommand("device",
+                                            "Describe a device model, make one from a data sheet, "
+                                            "measure a real device, fit and compare");
   device->require_subcommand(1);
   device->footer(
       "Examples:\n"

@@ -133,11 +133,12 @@ TEST_F(EvaluationTest, FollowsATextAndLeavesNoTrace) {
   EXPECT_TRUE(folder.is_empty());
   const auto files = by_name(result);
   ASSERT_EQ(files.size(), 5U);
-  EXPECT_THAT(files.at("closed_loop.csv"),
-              HasSubstr("system,budget,budget_unit,attended_tokens,stored_bits,perplexity,"
-                        "full_perplexity,kl_nats,agreement,attention_mass,output_error,residual_error,"
-                        "worst_layer,worst_layer_error,coarse_channels,recall\n"
-                        "quest,16,tokens,"));
+  EXPECT_THAT(
+      files.at("closed_loop.csv"),
+      HasSubstr("system,budget,budget_unit,attended_tokens,stored_bits,perplexity,"
+                "full_perplexity,kl_nats,agreement,attention_mass,output_error,residual_error,"
+                "worst_layer,worst_layer_error,coarse_channels,recall\n"
+                "quest,16,tokens,"));
   EXPECT_THAT(files.at("layers.csv"), HasSubstr("quest"));
   // The steps of full attention and of each cell.
   const std::string& steps = files.at("steps.csv");

@@ -127,8 +127,8 @@ const std::vector<GroupPair>& PairChains::of(const WindowSelections& window,
     const bool same_window = known.window.begin.data() == window.begin.data() &&
                              known.window.begin.size() == window.begin.size() &&
                              known.window.requested.data() == window.requested.data();
-    if (same_window && std::equal(known.groups.begin(), known.groups.end(), groups.begin(),
-                                  groups.end())) {
+    if (same_window &&
+        std::equal(known.groups.begin(), known.groups.end(), groups.begin(), groups.end())) {
       return known.chain;
     }
   }

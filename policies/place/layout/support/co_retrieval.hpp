@@ -30,8 +30,8 @@ struct GroupPair {
 [[nodiscard]] std::vector<GroupPair> chain_of_pairs(const WindowSelections& window,
                                                     std::span<const GroupId> groups);
 
-/// Remembers chains: where a model has more KV heads than were recorded, several of its streams have
-/// the window and the groups of one recorded stream. The windows must outlive this object.
+/// Remembers chains: where a model has more KV heads than were recorded, several of its streams
+/// have the window and the groups of one recorded stream. The windows must outlive this object.
 class PairChains {
  public:
   /// chain_of_pairs(). The reference is valid until the next call.
