@@ -5,6 +5,7 @@
 #include <atomic>
 #include <ctime>
 #include <iostream>
+#include <latch>
 #include <system_error>
 #include <utility>
 
@@ -92,7 +93,13 @@ InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string wha
     if (!is_ignored(signal)) sigaddset(&signals_, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
-  waiter_ = std::jthread([this](const std::stop_token& stop) { wait(stop); });
+  // A process that forks while this thread begins would copy the locks of what it allocates.
+  std::latch begun(1);
+  waiter_ = std::jthread([this, &begun](const std::stop_token& stop) {
+    begun.count_down();
+    wait(stop);
+  });
+  begun.wait();
   has_waiter = true;
 }
 
