@@ -288,12 +288,9 @@ void live(const LiveCommand& command) {
                     "multiples of " + std::to_string(kSector) + " bytes");
   }
   const std::string out = command.out;
-  if (out.empty() && command.dry_run) {
-    // Nothing is written.
-  } else if (out.empty()) {
+  const ResultClaim claim(out);
+  if (out.empty() && !command.dry_run) {
     static_cast<void>(ResultFolder::numbered("results/live"));  // before the run, whether it can be
-  } else {
-    ResultFolder::check_free(out);
   }
   const auto model = std::make_shared<const Model>(find_model(command.model));
   if (!command.model_config.empty()) {
