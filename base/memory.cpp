@@ -1,5 +1,6 @@
 #include "base/memory.hpp"
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,6 +27,16 @@ std::optional<std::int64_t> system_available() {
     stream.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return std::nullopt;
+}
+
+/// A size in what the system says of this process; 0 where it does not say it.
+std::int64_t status_bytes(const std::string& wanted) {
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name;) {
+    std::int64_t kibibytes = 0;
+    if (name == wanted && status >> kibibytes) return 1024 * kibibytes;
+  }
+  return 0;
 }
 
 /// The memory left in the process's own control group (version 2).
@@ -57,12 +68,22 @@ std::int64_t total_memory_bytes() {
 
 std::int64_t peak_memory_bytes() {
   // Not getrusage: its maximum is inherited from the program that started this one.
-  std::ifstream status("/proc/self/status");
-  for (std::string name; status >> name;) {
-    std::int64_t kibibytes = 0;
-    if (name == "VmHWM:" && status >> kibibytes) return 1024 * kibibytes;
-  }
-  return 0;
+  return status_bytes("VmHWM:");
+}
+
+std::int64_t own_memory_bytes() {
+  return status_bytes("RssAnon:");
+}
+
+void give_back_free_memory() {
+#ifdef __GLIBC__
+  // Set by hand they no longer grow with the largest buffer that was freed, up to 64 MiB: below
+  // them, the allocator keeps what is free.
+  constexpr int kKept = 1 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, kKept);
+  ::mallopt(M_TRIM_THRESHOLD, kKept);
+  ::malloc_trim(0);
+#endif
 }
 
 }  // namespace kvreplay

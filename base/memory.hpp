@@ -15,4 +15,11 @@ namespace kvreplay {
 /// 0 where the system does not report it.
 [[nodiscard]] std::int64_t peak_memory_bytes();
 
+/// The memory of this process's own that is resident now: without files that are mapped. 0 where
+/// the system does not report it.
+[[nodiscard]] std::int64_t own_memory_bytes();
+
+/// Gives freed memory back to the system, as far as the allocator can.
+void give_back_free_memory();
+
 }  // namespace kvreplay

@@ -1,10 +1,17 @@
 #include "base/result_folder.hpp"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <system_error>
 #include <utility>
 
 #include "base/error.hpp"
+#include "base/hash.hpp"
 #include "base/output_file.hpp"
 #include "base/partial_name.hpp"
 
@@ -43,11 +50,34 @@ fs::path nearest_existing(fs::path path) {
 
 }  // namespace
 
+ResultClaim::ResultClaim(const std::string& path) {
+  if (path.empty()) return;
+  static_cast<void>(ResultFolder::at(path));  // made, and removed
+  std::error_code code;
+  const fs::path full = fs::weakly_canonical(without_slash(fs::absolute(path, code)), code);
+  // An abstract name: unlike a file, it ends with the process that has it.
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "kvreplay-results-" + sha256_text(full.string()).substr(0, 32);
+  std::copy(name.begin(), name.end(), &address.sun_path[1]);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  socket_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket_ < 0) return;  // without it, commit() refuses the second one
+  if (::bind(socket_, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return;
+  const bool taken = errno == EADDRINUSE;
+  ::close(std::exchange(socket_, -1));
+  if (taken) {
+    throw UserError({path, ""}, "another kvreplay writes it",
+                    "another folder, or when it has ended");
+  }
+}
+
+ResultClaim::~ResultClaim() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
 ResultFolder ResultFolder::at(const std::string& path) {
   return {path, false};
-}
-void ResultFolder::check_free(const std::string& path) {
-  static_cast<void>(at(path));  // made, and removed
 }
 ResultFolder ResultFolder::numbered(const std::string& path) {
   return {path, true};

@@ -15,6 +15,22 @@ struct ResultFile {
   std::string text;
 };
 
+/// The name of a folder of results, which a long run holds from its beginning: nobody else on this
+/// host can claim it meanwhile, so that no run ends without a place for its results. It leaves
+/// nothing behind, however the process ends.
+class ResultClaim {
+ public:
+  /// UserErrors: those of ResultFolder::at(), and that another process holds the name. An empty
+  /// `path`, of results that have no folder yet, claims nothing.
+  explicit ResultClaim(const std::string& path);
+  ~ResultClaim();
+  ResultClaim(const ResultClaim&) = delete;
+  ResultClaim& operator=(const ResultClaim&) = delete;
+
+ private:
+  int socket_ = -1;
+};
+
 /// A folder of results that appears whole or not at all. It is filled under another name beside the
 /// nearest folder that exists, and renamed by commit(). It is removed when commit() was never
 /// reached or an interrupt ends the program. It never touches results that are already there.
@@ -24,9 +40,6 @@ class ResultFolder {
   [[nodiscard]] static ResultFolder at(const std::string& path);
   /// The first free one of `path`, `path`-2, `path`-3 ...
   [[nodiscard]] static ResultFolder numbered(const std::string& path);
-
-  /// The UserError that at() would throw.
-  static void check_free(const std::string& path);
 
   ~ResultFolder();
   ResultFolder(const ResultFolder&) = delete;

@@ -98,8 +98,10 @@ LayerPolicy::LayerPolicy(const DecideSpec& spec, const LayerShape& shape,
   const std::int64_t heads = joint ? shape.kv_heads : 1;
   const std::uint64_t layer_seed =
       Random::derive(options.seed, static_cast<std::uint64_t>(shape.layer));
+  std::shared_ptr<void> of_layer;
   for (std::int64_t first = 0; first < shape.kv_heads; first += heads) {
     PolicyOptions of_stream = options;
+    of_stream.of_layer = &of_layer;
     of_stream.seed = Random::derive(layer_seed, static_cast<std::uint64_t>(first));
     streams_.push_back(
         std::make_unique<StreamPolicy>(used, shape.stream(first, heads), shape, of_stream));

@@ -107,6 +107,7 @@ struct PolicyOptions {
   bool record_tokens = false;  ///< StreamLog::attended
   double layer_ratio = 1;      ///< Retention::Context
   EntryHost* host = nullptr;   ///< of entries that leave memory; the index sees them as stored
+  std::shared_ptr<void>* of_layer = nullptr;  ///< Precision::Context; LayerPolicy fills it in
 };
 
 class ExactStep;

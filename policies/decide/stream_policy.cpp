@@ -69,8 +69,9 @@ StreamPolicy::StreamPolicy(const DecideSpec& spec, const StreamShape& shape,
                              std::max(sink_tokens_, prompt_visible(layer)), layer.sliding_window})),
       selection_(
           spec.selection.make({shape, std::max<Token>(0, sink_tokens_ - prompt_visible(layer))})),
-      precision_(spec.precision.make({shape, layer.max_tokens, options.features, layer.rope,
-                                      layer.sliding_window, options.host != nullptr})),
+      precision_(
+          spec.precision.make({shape, layer.max_tokens, options.features, layer.rope,
+                               layer.sliding_window, options.host != nullptr, options.of_layer})),
       retention_(spec.retention.make({shape, layer.prompt_tokens, options.layer_ratio})) {
   if (retention_->reencodes() && !precision_->accepts_reencoding()) {
     throw UserError(spec.precision.arguments().place("part"), spec.precision.name(),

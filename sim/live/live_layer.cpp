@@ -73,7 +73,7 @@ void check_live(const DecideSpec& decide, const PlaceSpec& place, const LayerSha
 
 LiveLayer::LiveLayer(const DecideSpec& decide, const PlaceSpec& place, const LayerShape& shape,
                      const PolicyOptions& policy, const Options& options, DecodedRows& rows,
-                     ReadNow read_now)
+                     EntryMemory& memory, ReadNow read_now)
     : options_(options),
       shape_(shape),
       policy_(decide, shape, with_host(policy, *this)),
@@ -90,10 +90,9 @@ LiveLayer::LiveLayer(const DecideSpec& decide, const PlaceSpec& place, const Lay
   for (const EntryFormat& format : policy_.formats()) {
     bytes.push_back(format.entry_bytes(heads_per_stream_, shape.head_dim));
   }
-  const std::int64_t largest = *std::max_element(bytes.begin(), bytes.end());
   for (std::size_t s = 0; s < streams.size(); ++s) {
     streams_.push_back(
-        {.stored = StoredStream(bytes), .held = HeldEntries(largest, options.max_tokens)});
+        {.stored = StoredStream(bytes), .held = HeldEntries(memory, bytes, options.max_tokens)});
     streams_.back().on_target.resize(static_cast<std::size_t>(options.max_tokens));
     if (options.check) streams_.back().copies.resize(static_cast<std::size_t>(options.max_tokens));
   }
@@ -223,12 +222,14 @@ void LiveLayer::write_prompt(const Entries& exact, LiveIo& io) {
     }
     for (const Token token : here.stored.groups().buffered()) {
       encode(token);
-      std::copy(bytes.begin(), bytes.end(), here.held.add(token).begin());
+      std::copy(bytes.begin(), bytes.end(),
+                here.held.add(token, here.stored.format(token)).begin());
     }
     // The next step's scores may read the newest token's key.
     if (!here.held.has(newest_) && here.stored.groups().where(newest_) != Groups::Where::kEvicted) {
       encode(newest_);
-      std::copy(bytes.begin(), bytes.end(), here.held.add(newest_).begin());
+      std::copy(bytes.begin(), bytes.end(),
+                here.held.add(newest_, here.stored.format(newest_)).begin());
     }
     if (own_keys_) {
       for (Token token = 0; token <= newest_; ++token) {
@@ -292,8 +293,9 @@ void LiveLayer::finish_reads(EntryReads& reads) {
   reads.commands.clear();
   make_commands(reads.extents, false, reads.commands);
   for (PlacedPiece& placed : reads.pieces) {
-    placed.slot =
-        streams_[static_cast<std::size_t>(placed.stream)].held.add(placed.piece.token).data();
+    Stream& here = stream(static_cast<std::size_t>(placed.stream));
+    const Token token = placed.piece.token;
+    placed.slot = here.held.add(token, here.stored.format(token)).data();
   }
   std::sort(reads.pieces.begin(), reads.pieces.end(),
             [](const PlacedPiece& a, const PlacedPiece& b) {
@@ -379,6 +381,8 @@ void LiveLayer::attend(const float* key, const float* value, QueryRows queries, 
   check_read(cache_reads_);
   check_read(reads_);
   LapTimer timer;
+  cache_reads_.clear();
+  reads_.clear();
   newest_ = static_cast<Token>(options_.prompt_tokens + step_);
   (own_keys_ ? *own_keys_ : rows_.keys).put(newest_, key);
   rows_.values.put(newest_, value);
@@ -418,10 +422,10 @@ void LiveLayer::on_stored(std::int64_t first_kv_head, Token token) {
   const std::size_t s = stream_of(first_kv_head);
   Stream& here = stream(s);
   const StreamPolicy& policy = *policy_.streams()[s];
-  const auto bytes = static_cast<std::size_t>(here.stored.entry_bytes(token));
-  const std::span<std::byte> slot = here.held.add(token).first(bytes);
+  const std::int32_t format = here.stored.format(token);
+  const std::span<std::byte> slot = here.held.add(token, format);
   policy.precision().encode(entries(token + 1).select_heads(first_kv_head, heads_per_stream_),
-                            token, here.stored.format(token), slot);
+                            token, format, slot);
   if (options_.check) {
     here.copies[static_cast<std::size_t>(token)].assign(slot.begin(), slot.end());
   }
@@ -769,7 +773,6 @@ bool LiveLayer::go_on(TransferKind kind, LiveIo& io, LiveIo::Batch& batch) {
 
 std::int64_t LiveLayer::held_bytes() const {
   std::int64_t bytes = peak_write_bytes_ + (own_keys_ ? own_keys_->bytes() : 0);
-  for (const Stream& stream : streams_) bytes += stream.held.peak_bytes();
   bytes += std::ssize(partial_) * static_cast<std::int64_t>(options_.limits.logical_block_bytes);
   return bytes;
 }

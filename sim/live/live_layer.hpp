@@ -90,16 +90,17 @@ class LiveLayer final : public EntryHost {
   };
   using ReadNow = std::function<void(std::span<const IoCommand>, LiveIo::Reader&)>;
 
-  /// `rows` are shared by the layers, one of which computes at a time; `read_now` reads and waits.
+  /// `rows` and `memory` are shared by the layers, one of which computes at a time; `read_now`
+  /// reads and waits.
   LiveLayer(const DecideSpec& decide, const PlaceSpec& place, const LayerShape& shape,
             const PolicyOptions& policy, const Options& options, DecodedRows& rows,
-            ReadNow read_now);
+            EntryMemory& memory, ReadNow read_now);
 
   /// Takes the prompt's entries, which are exact, and starts to write them.
   void add_prompt(const Entries& entries, const QueryWindow& window, LiveIo& io);
   /// The prompt's entries have been written, and its buffers can go.
   [[nodiscard]] LiveIo::Batch& prompt_batch() { return prompt_batch_; }
-  void end_prompt() { prompt_image_ = {}; }
+  void end_prompt() { free_memory(prompt_image_); }
 
   // Of one step, in this order: on the processor's thread.
   void select(QueryRows scored);
@@ -117,8 +118,8 @@ class LiveLayer final : public EntryHost {
   [[nodiscard]] LayerPolicy& policy() { return policy_; }
   [[nodiscard]] bool needs_query() const { return policy_.looks_ahead(); }
   [[nodiscard]] const LiveLayerWork& work() const { return work_; }
-  /// What this layer holds for itself at most: entries, waiting blocks, all keys where scores need
-  /// them.
+  /// What this layer holds for itself at most, beside entries in slots: waiting blocks, all keys
+  /// where scores need them.
   [[nodiscard]] std::int64_t held_bytes() const;
   /// Reads of blocks of which a step wrote a part only.
   [[nodiscard]] std::int64_t base_reads() const { return base_reads_; }
@@ -141,6 +142,13 @@ class LiveLayer final : public EntryHost {
     std::vector<IoCommand> commands;
     std::vector<PlacedPiece> pieces;  // ascending
     std::vector<Extent> extents;      // of the region
+
+    /// Frees what a step needed: other layers need as much of it.
+    void clear() {
+      free_memory(commands);
+      free_memory(pieces);
+      free_memory(extents);
+    }
   };
   /// An entry that is not on the target, or not yet: `uncovered` is what no write has taken.
   struct Unsettled {

@@ -42,7 +42,8 @@ class MemoryLayer {
       : policy_(spec, shape, options),
         keys_(shape.kv_heads, shape.max_tokens, shape.head_dim),
         values_(shape.kv_heads, shape.max_tokens, shape.head_dim),
-        next_(shape.prompt_tokens) {}
+        next_(shape.prompt_tokens),
+        decoded_apart_(spec.precision.name() != "fp16") {}
 
   void add_prompt(const Entries& entries, const QueryWindow& window) {
     const std::int64_t elements = entries.keys.tokens * entries.keys.dim;
@@ -64,7 +65,10 @@ class MemoryLayer {
   void add_token() { policy_.add_token(entries()); }
 
   [[nodiscard]] LayerPolicy& policy() { return policy_; }
-  [[nodiscard]] std::int64_t bytes() const { return keys_.bytes() + values_.bytes(); }
+  /// Of the entries as they were made, and again as they decode where that differs.
+  [[nodiscard]] std::int64_t bytes() const {
+    return (decoded_apart_ ? 2 : 1) * (keys_.bytes() + values_.bytes());
+  }
 
  private:
   [[nodiscard]] Entries entries() const { return {keys_.first(next_), values_.first(next_)}; }
@@ -73,6 +77,7 @@ class MemoryLayer {
   HalfRows keys_;
   HalfRows values_;
   std::int64_t next_;
+  bool decoded_apart_;
 };
 
 /// The model, and its sequence under one system.
@@ -86,8 +91,8 @@ class LiveSequence final : public LiveWork {
         options_(options),
         pool_(options.threads),
         transformer_(model, options.prompt_tokens + options.steps, pool_),
-        rows_(architecture_.kv_heads, options.prompt_tokens + options.steps,
-              architecture_.head_dim),
+        memory_(architecture_.layers * architecture_.kv_heads,
+                options.prompt_tokens + options.steps),
         statistics_(options.prompt_tokens + options.steps),
         ids_(options.text.ids) {
     if (target != nullptr) io_.emplace(*target, io);
@@ -139,7 +144,8 @@ class LiveSequence final : public LiveWork {
   Transformer transformer_;
   std::optional<LiveIo> io_;
   LiveMachine* machine_ = nullptr;
-  DecodedRows rows_;
+  std::optional<DecodedRows> rows_;  // where a layer has entries on the target
+  EntryMemory memory_;
   std::vector<std::unique_ptr<LiveLayer>> on_target_;    // by layer, or null
   std::vector<std::unique_ptr<MemoryLayer>> in_memory_;  // by layer, or null
   TokenStatistics statistics_;
@@ -183,6 +189,8 @@ void LiveSequence::make_layers(const BlockTarget* target) {
                       std::to_string(shares * kRegionAlignment) + " bytes or more");
     }
     if (index_on_flash) index_bytes = region / 8 / 4096 * 4096;
+    rows_.emplace(architecture_.kv_heads, options_.prompt_tokens + options_.steps,
+                  architecture_.head_dim);
   }
   std::uint64_t offset = 0;
   for (std::int64_t i = 0; i < architecture_.layers; ++i) {
@@ -203,7 +211,7 @@ void LiveSequence::make_layers(const BlockTarget* target) {
                                    .keep_extents = options_.check,
                                    .target = target->path()};
     on_target_.back() = std::make_unique<LiveLayer>(
-        system_.decide, system_.place, shape, policy, layer, rows_,
+        system_.decide, system_.place, shape, policy, layer, *rows_, memory_,
         [this](std::span<const IoCommand> commands, LiveIo::Reader& reader) {
           machine_->read_now(commands, reader);
         });
@@ -339,6 +347,8 @@ void LiveSequence::prefill(LiveResult& result) {
     layer->end_prompt();
   }
   result.prompt_s = static_cast<double>(monotonic_ns() - begin) * 1e-9;
+  transformer_.free_rows();
+  give_back_free_memory();
 }
 
 QueryRows LiveSequence::used(const float* queries, std::vector<float>& rounded) const {
@@ -458,6 +468,7 @@ void LiveSequence::step(LiveMachine& machine, const Pipeline& pipeline, LiveResu
 
 LiveResult LiveSequence::run() && {
   LiveResult result;
+  give_back_free_memory();
   prefill(result);
   if (trace_) trace_->begin(options_.prompt_tokens);
   const std::unique_ptr<Pipeline> pipeline = system_.pipeline.make({});
@@ -475,6 +486,8 @@ LiveResult LiveSequence::run() && {
     }
     machine.drain();
   }
+  result.memory.process_in_steps_bytes = own_memory_bytes();
+  result.memory.process_peak_bytes = peak_memory_bytes();
   finish(result);
   return result;
 }
@@ -491,8 +504,11 @@ void LiveSequence::finish(LiveResult& result) {
   }
   result.work = work_;
   result.work.start_ns = start_ns_;
-  result.memory.decoded_bytes = rows_.keys.bytes() + rows_.values.bytes();
-  bool any_on_target = false;
+  result.memory.entries_bytes = memory_.peak_bytes();
+  if (rows_) {
+    result.memory.decoded_bytes = rows_->keys.bytes() + rows_->values.bytes();
+    result.memory.io_bytes = io_->memory_bytes();
+  }
   AccessLog& log = result.log;
   log.system = system_.name;
   log.decide_config = system_.decide.resolved();
@@ -505,7 +521,6 @@ void LiveSequence::finish(LiveResult& result) {
   log.formats = policy(layers() - 1).formats();
   for (std::size_t i = 0; i < layers(); ++i) {
     if (on_target_[i]) {
-      any_on_target = true;
       result.memory.entries_bytes += on_target_[i]->held_bytes();
       result.work.layers += on_target_[i]->work();
       result.checked_entries += on_target_[i]->checked_entries();
@@ -515,8 +530,6 @@ void LiveSequence::finish(LiveResult& result) {
     }
     log.layers.push_back(std::move(policy(i)).finish());
   }
-  if (!any_on_target) result.memory.decoded_bytes = 0;
-  if (io_ && any_on_target) result.memory.io_bytes = io_->memory_bytes();
   if (steps == 0) return;
   result.plan = place(log, system_.place, model_spec_of(model_).kv_shape());
   for (std::size_t i = 0; i < layers() && options_.check && !result.interrupted; ++i) {

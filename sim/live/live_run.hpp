@@ -36,12 +36,17 @@ struct LiveOptions {
   std::function<void(std::int32_t id)> on_token{};
 };
 
-/// Peaks of the process's own count, in bytes.
+/// Peaks of the process's own count, in bytes; and what the system counts, 0 where it does not.
 struct LiveMemory {
   std::int64_t entries_bytes = 0;  ///< stored entries in memory, and blocks that wait to be written
-  std::int64_t in_memory_layers_bytes = 0;  ///< layers without a part on the target
-  std::int64_t decoded_bytes = 0;           ///< rows of the layer that computes
-  std::int64_t io_bytes = 0;                ///< buffers that requests land in
+  /// Layers without a part on the target, in half precision; twice where the system stores them in
+  /// another form, whose decoded entries stand beside them.
+  std::int64_t in_memory_layers_bytes = 0;
+  std::int64_t decoded_bytes = 0;  ///< rows of the layer that computes
+  std::int64_t io_bytes = 0;       ///< buffers that requests land in
+  /// Resident after the last step, without mapped files such as the model's.
+  std::int64_t process_in_steps_bytes = 0;
+  std::int64_t process_peak_bytes = 0;  ///< of all that was resident, the prompt's work included
 };
 
 /// What the processor did in the steps, in nanoseconds. The first three are the model's; `layers`

@@ -204,6 +204,7 @@ class Probe {
     const Architecture& a = architecture_;
     LiveIo io(target, io_options);
     DecodedRows rows(a.kv_heads, prompt + kSteps, a.head_dim);
+    EntryMemory memory(2 * kLayers * a.kv_heads, prompt + kSteps);  // each layer is made twice
     const std::int64_t dense = system.decide.full_attention_layers();
     const std::int64_t count = std::min<std::int64_t>(kLayers, a.layers - dense);
     const std::uint64_t region = kScratchBytes / kLayers / 2;
@@ -228,7 +229,7 @@ class Probe {
       const auto after_prompt = [&](const DecideSpec& decide) {
         auto made = std::make_unique<LiveLayer>(
             decide, system.place, shape,
-            PolicyOptions{.adapters = &adapters, .seed = options_.seed}, layer, rows,
+            PolicyOptions{.adapters = &adapters, .seed = options_.seed}, layer, rows, memory,
             [&io](std::span<const IoCommand> commands, LiveIo::Reader& reader) {
               LiveIo::Batch batch;
               io.read(commands, reader, batch);

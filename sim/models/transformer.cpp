@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/free_memory.hpp"
 #include "policies/kernels/kernels.hpp"
 
 namespace kvreplay {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::int64_t kTaskPanels = 4;
 constexpr std::int64_t kTaskRows = 128;
+/// Rows of a layer's second half at once: its buffers are the widest of all.
+constexpr std::int64_t kChunkRows = 4 * kTaskRows;
 
 std::int64_t blocks(std::int64_t count, std::int64_t block) {
   return (count + block - 1) / block;
@@ -68,18 +71,17 @@ void Transformer::begin(std::span<const std::int32_t> ids,
   for (const auto& [buffer, width] : {std::pair{&hidden_, a.hidden_size},
                                       {&hidden_before_, a.hidden_size},
                                       {&normed_, a.hidden_size},
-                                      {&ahead_normed_, a.hidden_size},
                                       {&queries_, a.query_size()},
-                                      {&queries_ahead_, a.query_size()},
                                       {&keys_, a.kv_size()},
                                       {&values_, a.kv_size()},
                                       {&attended_, a.query_size()},
-                                      {&projected_, a.hidden_size},
-                                      {&residual_norms_, 1},
-                                      {&gate_, a.ffn_size},
-                                      {&up_, a.ffn_size}}) {
+                                      {&residual_norms_, 1}}) {
     grow(*buffer, rows_ * width);
   }
+  const std::int64_t chunk = std::min(rows_, kChunkRows);
+  grow(projected_, chunk * a.hidden_size);
+  grow(gate_, chunk * a.ffn_size);
+  grow(up_, chunk * a.ffn_size);
   embed(ids);
 }
 
@@ -89,7 +91,7 @@ void Transformer::project(std::int64_t index, unsigned parts) {
   const ModelLayer& layer = model_.layer(index);
   std::vector<Product> products;
   if ((parts & (kQueries | kKeyValues)) != 0) {
-    norm_rows(hidden_, rows_, layer.attention_norm, normed_);
+    norm_rows(hidden_.data(), rows_, layer.attention_norm, normed_.data());
   }
   if ((parts & kQueries) != 0) products.push_back({&layer.query, normed_.data(), queries_.data()});
   if ((parts & kKeyValues) != 0) {
@@ -98,7 +100,10 @@ void Transformer::project(std::int64_t index, unsigned parts) {
   }
   if ((parts & kQueriesAhead) != 0) {
     const bool earlier = index == layer_ && index > 0;
-    norm_rows(earlier ? hidden_before_ : hidden_, rows_, layer.attention_norm, ahead_normed_);
+    grow(ahead_normed_, rows_ * a.hidden_size);
+    grow(queries_ahead_, rows_ * a.query_size());
+    norm_rows((earlier ? hidden_before_ : hidden_).data(), rows_, layer.attention_norm,
+              ahead_normed_.data());
     products.push_back({&layer.query, ahead_normed_.data(), queries_ahead_.data()});
   }
   multiply(rows_, products);
@@ -132,42 +137,60 @@ LayerBatch Transformer::batch(std::int64_t layer) const {
 
 void Transformer::finish_layer() {
   const Architecture& a = model_.architecture();
-  const ModelLayer& layer = model_.layer(layer_);
   std::copy_n(hidden_.begin(), rows_ * a.hidden_size, hidden_before_.begin());
-  multiply(rows_,
-           std::array{Product{&layer.attention_output, attended_.data(), projected_.data()}});
-  const bool normed = !layer.post_attention_norm.empty();
-  const auto norm_of = [&](const std::vector<float>& rows, std::int64_t r) {
-    const float* row = rows.data() + r * a.hidden_size;
+  for (std::int64_t begin = 0; begin < rows_; begin += kChunkRows) {
+    finish_rows(begin, std::min(kChunkRows, rows_ - begin));
+  }
+  ++layer_;
+}
+
+/// What finish_layer() does with some rows. projected_, gate_ and up_ begin with the first of them.
+void Transformer::finish_rows(std::int64_t begin, std::int64_t rows) {
+  const Architecture& a = model_.architecture();
+  const ModelLayer& layer = model_.layer(layer_);
+  float* hidden = hidden_.data() + begin * a.hidden_size;
+  float* normed = normed_.data() + begin * a.hidden_size;
+  float* residual_norms = residual_norms_.data() + begin;
+  multiply(rows, std::array{Product{&layer.attention_output,
+                                    attended_.data() + begin * a.query_size(), projected_.data()}});
+  const bool has_norm = !layer.post_attention_norm.empty();
+  const auto norm_of = [&](const float* of_rows, std::int64_t r) {
+    const float* row = of_rows + r * a.hidden_size;
     return std::sqrt(static_cast<double>(kernels::dot(row, row, a.hidden_size)));
   };
-  for_rows(rows_, [&](std::int64_t r) {
-    residual_norms_[static_cast<std::size_t>(r)] =
-        normed ? static_cast<float>(norm_of(projected_, r) /
-                                    std::sqrt(static_cast<double>(a.hidden_size)))
-               : 1.0F;
+  for_rows(rows, [&](std::int64_t r) {
+    residual_norms[r] = has_norm ? static_cast<float>(norm_of(projected_.data(), r) /
+                                                      std::sqrt(static_cast<double>(a.hidden_size)))
+                                 : 1.0F;
   });
-  add_projected(rows_, layer.post_attention_norm);
-  for_rows(rows_, [&](std::int64_t r) {
-    residual_norms_[static_cast<std::size_t>(r)] *= static_cast<float>(norm_of(hidden_, r));
-  });
+  add_projected(begin, rows, layer.post_attention_norm);
+  for_rows(rows,
+           [&](std::int64_t r) { residual_norms[r] *= static_cast<float>(norm_of(hidden, r)); });
 
-  norm_rows(hidden_, rows_, layer.ffn_norm, normed_);
-  multiply(rows_, std::array{Product{&layer.gate, normed_.data(), gate_.data()},
-                             Product{&layer.up, normed_.data(), up_.data()}});
-  for_rows(rows_, [&](std::int64_t r) {
+  norm_rows(hidden, rows, layer.ffn_norm, normed);
+  multiply(rows, std::array{Product{&layer.gate, normed, gate_.data()},
+                            Product{&layer.up, normed, up_.data()}});
+  for_rows(rows, [&](std::int64_t r) {
     (a.gelu ? kernels::gelu_multiply : kernels::silu_multiply)(
         gate_.data() + r * a.ffn_size, up_.data() + r * a.ffn_size, a.ffn_size);
   });
-  multiply(rows_, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
-  add_projected(rows_, layer.post_ffn_norm);
-  ++layer_;
+  multiply(rows, std::array{Product{&layer.down, gate_.data(), projected_.data()}});
+  add_projected(begin, rows, layer.post_ffn_norm);
+}
+
+void Transformer::free_rows() {
+  for (std::vector<float>* buffer :
+       {&hidden_, &normed_, &hidden_before_, &ahead_normed_, &queries_, &queries_ahead_, &keys_,
+        &values_, &attended_, &projected_, &residual_norms_, &gate_, &up_}) {
+    free_memory(*buffer);
+  }
+  integers_ = {};
 }
 
 std::span<const float> Transformer::finish() {
   const std::int64_t size = model_.architecture().hidden_size;
-  norm_rows(hidden_, rows_, model_.output_norm(), projected_);
-  return std::span<const float>(projected_).first(static_cast<std::size_t>(rows_ * size));
+  norm_rows(hidden_.data(), rows_, model_.output_norm(), normed_.data());
+  return std::span<const float>(normed_).first(static_cast<std::size_t>(rows_ * size));
 }
 
 std::span<const float> Transformer::logits(std::span<const float> hidden) {
@@ -268,19 +291,19 @@ void Transformer::embed(std::span<const std::int32_t> ids) {
   }
 }
 
-void Transformer::norm_rows(const std::vector<float>& from, std::int64_t rows,
-                            std::span<const float> weights, std::vector<float>& normed) {
+void Transformer::norm_rows(const float* from, std::int64_t rows, std::span<const float> weights,
+                            float* normed) {
   const std::int64_t size = std::ssize(weights);
   for_rows(rows, [&](std::int64_t r) {
-    rms_norm(from.data() + r * size, weights, model_.architecture().norm_epsilon,
-             normed.data() + r * size);
+    rms_norm(from + r * size, weights, model_.architecture().norm_epsilon, normed + r * size);
   });
 }
 
-void Transformer::add_projected(std::int64_t rows, std::span<const float> norm) {
+void Transformer::add_projected(std::int64_t begin, std::int64_t rows,
+                                std::span<const float> norm) {
   const Architecture& a = model_.architecture();
   for_rows(rows, [&](std::int64_t r) {
-    float* to = hidden_.data() + r * a.hidden_size;
+    float* to = hidden_.data() + (begin + r) * a.hidden_size;
     float* from = projected_.data() + r * a.hidden_size;
     if (!norm.empty()) rms_norm(from, norm, a.norm_epsilon, from);
     for (std::int64_t i = 0; i < a.hidden_size; ++i) to[i] += from[i];

@@ -89,6 +89,9 @@ class Transformer {
   }
   /// As run() returns it.
   [[nodiscard]] std::span<const float> finish();
+  /// Frees the memory of the batch's rows, and with it all that was given out but the logits. The
+  /// next begin() makes its own: after a long prompt, steps need little.
+  void free_rows();
 
   /// Logits of `hidden` [rows, hidden_size], [rows, logit_stride]; valid until the next call.
   [[nodiscard]] std::span<const float> logits(std::span<const float> hidden);
@@ -119,10 +122,11 @@ class Transformer {
   void quantise(std::int64_t rows, std::span<const Product> products);
   void for_rows(std::int64_t rows, const std::function<void(std::int64_t)>& work);
   void embed(std::span<const std::int32_t> ids);
-  void norm_rows(const std::vector<float>& from, std::int64_t rows, std::span<const float> weights,
-                 std::vector<float>& normed);
-  /// Adds projected_ to hidden_, normalised by `norm` where the model has one.
-  void add_projected(std::int64_t rows, std::span<const float> norm);
+  void finish_rows(std::int64_t begin, std::int64_t rows);
+  void norm_rows(const float* from, std::int64_t rows, std::span<const float> weights,
+                 float* normed);
+  /// Adds projected_ to rows of hidden_, normalised by `norm` where the model has one.
+  void add_projected(std::int64_t begin, std::int64_t rows, std::span<const float> norm);
   /// Applies bias, head norm and RoPE to one row of heads.
   void finish_heads(float* row, std::int64_t heads, std::span<const float> bias,
                     std::span<const float> norm, std::int64_t layer, std::int64_t position) const;
@@ -145,8 +149,9 @@ class Transformer {
   std::vector<float> keys_;
   std::vector<float> values_;
   std::vector<float> attended_;
-  std::vector<float> projected_;
   std::vector<float> residual_norms_;
+  // Of kChunkRows of them at most.
+  std::vector<float> projected_;
   std::vector<float> gate_;
   std::vector<float> up_;
   std::vector<float> logits_;

@@ -42,11 +42,18 @@ TEST(ResultFolder, TouchesNothingThatIsThere) {
   const TemporaryFolder temporary;
   const std::string path = temporary.file("taken");
   fs::create_directory(path);
-  ResultFolder::check_free(path);  // empty
-  EXPECT_THAT(user_error_of([] { ResultFolder::check_free("/proc/none"); }),
+  {
+    const ResultClaim claim(path);  // empty
+    EXPECT_THAT(user_error_of([&] { const ResultClaim second(path + "/"); }),
+                testing::HasSubstr("taken/: another kvreplay writes it"));
+    const ResultClaim other(path + "-too");
+    ResultFolder::at(path).commit();
+  }
+  const ResultClaim again(path);
+  EXPECT_THAT(user_error_of([] { const ResultClaim none("/proc/none"); }),
               testing::HasSubstr("cannot be made"));
   std::ofstream(path + "/mine") << "mine";
-  EXPECT_THAT(user_error_of([&] { ResultFolder::check_free(path); }),
+  EXPECT_THAT(user_error_of([&] { const ResultClaim claim(path); }),
               testing::HasSubstr("is there already"));
   EXPECT_THAT(user_error_of([&] { static_cast<void>(ResultFolder::at(path)); }),
               testing::HasSubstr("a new or empty folder"));

@@ -192,6 +192,7 @@ class Live(ProgramTest):
         new = (*quest, "--budget", 32, "--target", "t", "--create")
         self.refuses([*new, "1MiB"], ["--create", "1.0 MiB", "at least 2M", "by estimate"])
         self.refuses([*new, "16MiB", "--out", "/proc/none"], ["/proc/none", "cannot be made"])
+        self.refuses([*new, "16MiB", "--out", "ids.txt"], ["ids.txt", "is there already"])
         self.refuses([*new, "16MiB", "--record", "/proc/none.kvtrace.h5"], ["/proc/none.kvtrace.h5"])
         self.refuses([*new, "16MiB", "--model-config", "smollm2-135m"],
                      ["--model-config", "smollm2-135m has layers 30 where tiny has 4", "hidden_size 576"])
@@ -227,6 +228,15 @@ class Live(ProgramTest):
         self.assertIn("both.kvtrace.h5: another kvreplay writes it", said.stderr)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
+
+    def test_two_runs_into_one_folder(self):
+        process = self.start(*self.quest, "--steps", 3000, "--out", "once")
+        self.wait_for_target(process)
+        self.refuses([*self.live, "--system", "in_memory", "--steps", 4, "--out", "./once"],
+                     ["once", "another kvreplay writes it"])
+        process.kill()
+        process.communicate(timeout=60)
+        self.succeed(*self.live, "--system", "in_memory", "--steps", 4, "--quiet", "--out", "once")
 
     def test_adapters_of_another_model_are_refused(self):
         record = ("record", "--token-ids", "ids.txt", "--prompt", 200, "--steps", 2,

@@ -180,7 +180,7 @@ void warn_of_late_computations(const ScheduleComparison& comparison) {
 void run_replay(const DeviceReplayOptions& options) {
   // First, so that no result is lost for lack of a place. The folder itself is created at the end:
   // until then an interrupt must not remove it, because it ends the replay and keeps its steps.
-  { const ResultFolder free_and_writable = ResultFolder::at(options.out); }
+  const ResultClaim claim(options.out);
   const DeviceWorkload workload = load_workload(options.workload);
   const TargetRun run = run_on_target(options, workload);
   const ScheduleMeasurement modelled = time_schedule(run.schedule, workload.model);

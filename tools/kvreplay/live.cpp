@@ -214,7 +214,9 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
   json["memory"] = {{"entries_bytes", result.memory.entries_bytes},
                     {"in_memory_layers_bytes", result.memory.in_memory_layers_bytes},
                     {"decoded_bytes", result.memory.decoded_bytes},
-                    {"io_buffer_bytes", result.memory.io_bytes}};
+                    {"io_buffer_bytes", result.memory.io_bytes},
+                    {"process_in_steps_bytes", result.memory.process_in_steps_bytes},
+                    {"process_peak_bytes", result.memory.process_peak_bytes}};
   if (options.check) {
     json["checked_entries"] = result.checked_entries;
     json["checked_extents"] = result.checked_extents;
@@ -241,6 +243,11 @@ void print_summary(const CellResult& cell, const LiveResult& result, bool checke
       size_text(result.memory.entries_bytes).c_str(),
       size_text(result.memory.in_memory_layers_bytes).c_str(),
       size_text(result.memory.decoded_bytes).c_str(), size_text(result.memory.io_bytes).c_str());
+  std::printf(
+      "the process, by the system's count: %s of its own after the last step, %s at most with the "
+      "model file and the work on the prompt\n",
+      size_text(result.memory.process_in_steps_bytes).c_str(),
+      size_text(result.memory.process_peak_bytes).c_str());
   if (checked) {
     std::printf("checked: %lld entries that were read are equal to what was stored, bit for bit; ",
                 static_cast<long long>(result.checked_entries));
@@ -288,12 +295,9 @@ void live(const LiveCommand& command) {
                     "multiples of " + std::to_string(kSector) + " bytes");
   }
   const std::string out = command.out;
-  if (out.empty() && command.dry_run) {
-    // Nothing is written.
-  } else if (out.empty()) {
+  const ResultClaim claim(out);
+  if (out.empty() && !command.dry_run) {
     static_cast<void>(ResultFolder::numbered("results/live"));  // before the run, whether it can be
-  } else {
-    ResultFolder::check_free(out);
   }
   const auto model = std::make_shared<const Model>(find_model(command.model));
   if (!command.model_config.empty()) {

@@ -110,7 +110,7 @@ class WorkingFolders {
 
 void recommend(const RecommendOptions& options) {
   const Recommender recommender(recommend_request(options));
-  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  const ResultClaim claim(options.out);
   WorkingFolders folders(options.cache);
   std::optional<InterruptCleanup> interrupt(std::in_place, folders.temporary(),
                                             options.cache.left_by_interrupt());

@@ -307,7 +307,7 @@ void run_sweep(const RunOptions& options) {
   warn_of_own_text(experiment);
   warn_of_steps(experiment);
   check_timeline_folder(options);
-  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  const ResultClaim claim(options.out);
   std::optional<FolderStore> store = options.cache.open();
   ReplayOptions replay_options;
   replay_options.show_progress = !options.quiet;

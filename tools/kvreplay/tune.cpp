@@ -122,7 +122,7 @@ void tune_search(const TuneOptions& options) {
   const Tuner tuner(search_request(options));
   std::optional<FolderStore> store = options.cache.open();
   StageStore& kept = store ? *store : StageStore::none();
-  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  const ResultClaim claim(options.out);
   std::optional<InterruptCleanup> interrupt(std::in_place, "", options.cache.left_by_interrupt());
   for (const std::string& line : tuner.left_out()) std::cerr << "kvreplay: " << line << '\n';
   std::optional<Progress> progress(std::in_place, "tune", tuner.progress_units());
@@ -177,7 +177,7 @@ void tune_kvswap(const TuneOptions& options) {
   KvSwapRequest request = options.kvswap;
   request.experiment = request_of(options);
   request.system = options.system;
-  if (!options.out.empty()) ResultFolder::check_free(options.out);
+  const ResultClaim claim(options.out);
   const KvSwapTuner tuner(request);
   Store store(options.cache);
   std::optional<InterruptCleanup> interrupt(std::in_place, store.temporary_folder(),

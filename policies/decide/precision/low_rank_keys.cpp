@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,19 @@ struct LowRankSettings {
   std::optional<RotaryEmbedding> rope;  ///< undone before keys are factorised; none: as they are
 };
 
+/// What all streams of a layer rebuild keys from.
+struct LayerFactors {
+  std::vector<float> basis;    // [rank, width]
+  std::vector<float> factors;  // [prompt tokens, rank] where entries leave memory
+};
+
+/// The one that the streams of the layer share, or the stream's own.
+std::shared_ptr<LayerFactors> factors_of(const Precision::Context& context) {
+  if (context.of_layer == nullptr) return std::make_shared<LayerFactors>();
+  if (*context.of_layer == nullptr) *context.of_layer = std::make_shared<LayerFactors>();
+  return std::static_pointer_cast<LayerFactors>(*context.of_layer);
+}
+
 /// The prompt's keys of all KV heads of the layer, side by side, as the product of two factors of
 /// low rank, which stay in memory. For a grouped token of the prompt, only the value is stored and
 /// its key is rebuilt. All other entries are stored whole.
@@ -32,7 +46,8 @@ class LowRankKeys final : public Precision {
         shape_(context.shape),
         sliding_window_(context.sliding_window),
         leave_(context.entries_leave),
-        store_(context) {}
+        store_(context),
+        layer_(factors_of(context)) {}
 
   [[nodiscard]] std::vector<EntryFormat> formats() const override {
     // 16 bits per element of the value alone are 8 per element of key and value.
@@ -58,22 +73,24 @@ class LowRankKeys final : public Precision {
     const KeptColumns kept = kept_columns(of_model, model_width, width, width);
     rank_ = kept.used;
 
-    Directions directions(width);
     std::vector<float> flat(static_cast<std::size_t>(width));
-    for (Token token = visible_; token < keys.tokens; ++token) {
-      load(keys, token, flat);
-      directions.add(flat);
+    if (layer_->basis.empty()) {  // the first stream of the layer
+      Directions directions(width);
+      for (Token token = visible_; token < keys.tokens; ++token) {
+        load(keys, token, flat);
+        directions.add(flat);
+      }
+      layer_->basis = directions.leading(rank_);
+      if (leave_) layer_->factors.resize(static_cast<std::size_t>(keys.tokens * rank_));
     }
-    basis_ = directions.leading(rank_);
-    if (leave_) factors_.resize(static_cast<std::size_t>(keys.tokens * rank_));
     std::vector<float> factors(static_cast<std::size_t>(rank_));
     std::vector<Token> whole;
     for (Token token = visible_; token < keys.tokens; ++token) {
       if (groups.where(token) == Groups::Where::kGrouped) {
         load(keys, token, flat);
-        kernels::score(flat.data(), 1, basis_.data(), rank_, width, factors.data(), rank_);
+        kernels::score(flat.data(), 1, layer_->basis.data(), rank_, width, factors.data(), rank_);
         if (leave_) {
-          std::copy(factors.begin(), factors.end(), factors_.begin() + token * rank_);
+          std::copy(factors.begin(), factors.end(), layer_->factors.begin() + token * rank_);
         } else {
           rebuild(factors.data(), token, store_.key(0, token), store_.head_stride());
         }
@@ -130,7 +147,7 @@ class LowRankKeys final : public Precision {
       reader.take_row(values + head * head_stride, shape_.head_dim);
       if (format == kWhole) reader.take_row(keys + head * head_stride, shape_.head_dim);
     }
-    if (format != kWhole) rebuild(factors_.data() + token * rank_, token, keys, head_stride);
+    if (format != kWhole) rebuild(layer_->factors.data() + token * rank_, token, keys, head_stride);
   }
 
  private:
@@ -158,14 +175,14 @@ class LowRankKeys final : public Precision {
 
   /// The keys of this stream's heads from a token's factors, [rank].
   void rebuild(const float* factors, Token token, Half* keys, std::int64_t head_stride) const {
-    const std::int64_t width = std::ssize(basis_) / rank_;
+    const std::int64_t width = std::ssize(layer_->basis) / rank_;
     std::vector<float> key(static_cast<std::size_t>(shape_.head_dim));
     for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
       std::fill(key.begin(), key.end(), 0.0F);
       const std::int64_t first = (shape_.first_kv_head + head) * shape_.head_dim;
       for (std::int64_t r = 0; r < rank_; ++r) {
         const float factor = factors[r];
-        const float* const row = basis_.data() + r * width + first;
+        const float* const row = layer_->basis.data() + r * width + first;
         for (std::size_t i = 0; i < key.size(); ++i) key[i] += factor * row[i];
       }
       if (settings_.rope) settings_.rope->rotate(key, token);
@@ -181,8 +198,7 @@ class LowRankKeys final : public Precision {
   DecodedStore store_;
   std::int64_t rank_ = 0;
   double cost_per_column_ = 1;  // KeptColumns
-  std::vector<float> basis_;    // [rank, width]
-  std::vector<float> factors_;  // [prompt tokens, rank] where entries leave memory
+  std::shared_ptr<LayerFactors> layer_;
   std::int64_t prompt_tokens_ = 0;
   std::int64_t layer_heads_ = 1;
 };

@@ -36,6 +36,9 @@ class Precision {
     /// Entries leave memory in encode()'s form and come back by decode(): the part keeps none of
     /// them, and nobody calls decoded().
     bool entries_leave = false;
+    /// A place, empty at first, for what the streams of a layer have in common, so that memory
+    /// holds it once; null where a stream is alone. They run one after the other.
+    std::shared_ptr<void>* of_layer = nullptr;
   };
 
   virtual ~Precision() = default;

@@ -14,6 +14,7 @@ and greatest error.
 """
 
 import argparse
+import contextlib
 import csv
 import fcntl
 import hashlib
@@ -452,7 +453,8 @@ def open_folder(options):
                 raise UserError(f"{out}: is not empty, and no folder of `kvreplay validate`; allowed: a "
                                 "new folder, or one of an earlier validate")
             out.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+            with contextlib.suppress(FileExistsError), open(file, "x", encoding="utf-8") as stream:
+                stream.write(json.dumps(settings, indent=2) + "\n")  # whoever was faster has the folder
     except OSError as error:
         raise UserError(f"{out}: {reason(error)}; allowed: a folder that can be made") from None
     before = read_json(file)

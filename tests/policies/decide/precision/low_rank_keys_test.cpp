@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -47,13 +48,18 @@ RandomLayer low_rank_layer(bool turned) {
 /// KV head 1 of a layer, as a stream of its own. Prompt tokens [4, 36) are in a group.
 class LowRankDriver final : public EventSink {
  public:
-  LowRankDriver(const std::string& arguments, const RandomLayer& layer) : layer_(layer) {
+  LowRankDriver(const std::string& arguments, const RandomLayer& layer,
+                std::shared_ptr<void>* of_layer = nullptr)
+      : layer_(layer) {
     StreamShape stream = layer.joint_stream();
     stream.first_kv_head = 1;
     stream.kv_heads = 1;
     precision_ = PartConfig<Precision>::parse(
                      ConfigNode::parse(R"({"part": "low_rank_keys", )" + arguments + "}", "test"))
-                     .make({stream, layer.shape.max_tokens, nullptr, kRope});
+                     .make({.shape = stream,
+                            .max_tokens = layer.shape.max_tokens,
+                            .rope = kRope,
+                            .of_layer = of_layer});
     std::vector<Token> grouped;
     std::vector<Token> rest;
     for (Token token = 0; token < kPrompt; ++token) {
@@ -148,6 +154,18 @@ TEST(LowRankKeys, CountsItsShareOfTheFactors) {
   // 0.1 of 32 is rank 3: half of [40, 3], and [3, 16], of 2 bytes each.
   EXPECT_EQ(LowRankDriver(R"("rank_share": 0.1)", layer).precision().held_bytes(),
             2 * (40 * 3 / 2 + 3 * 16));
+}
+
+TEST(LowRankKeys, StreamsOfALayerHaveOneFactorisation) {
+  const RandomLayer layer(kPrompt, 4);
+  const std::string arguments = R"("rank": 2)";
+  const std::vector<double> alone = LowRankDriver(arguments, layer).key_errors();
+  std::shared_ptr<void> of_layer;
+  LowRankDriver first(arguments, layer, &of_layer);
+  LowRankDriver second(arguments, layer, &of_layer);
+  EXPECT_EQ(of_layer.use_count(), 3);
+  EXPECT_EQ(first.key_errors(), alone);
+  EXPECT_EQ(second.key_errors(), alone);
 }
 
 TEST(LowRankKeys, NeedsAKnownRope) {
