@@ -449,6 +449,11 @@ Calibration best(const ConfigNode& base, std::span<const MeasuredPoint> points,
 
 }  // namespace
 
+bool Calibration::sequential_writes() const {
+  return std::any_of(points.begin(), points.end(),
+                     [](const FittedPoint& point) { return point.measured.sequential; });
+}
+
 Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                       const CalibrateOptions& given) {
   DeviceSpec spec = DeviceSpec::parse(base);
@@ -543,7 +548,10 @@ std::string preset_json(const Calibration& calibration, const ConfigNode& base,
     std::string source = fitted      ? "calibrated from "
                          : by_writes ? "not determined by "
                                      : "not fitted";
-    if (by_writes) source += "the random writes of ";
+    if (by_writes) {
+      source +=
+          calibration.sequential_writes() ? "the writes in sequence of " : "the random writes of ";
+    }
     if (by_writes || fitted) source += measurement;
     if (!fitted) source += of_base + from.at(parameter.name).argument().source;
     nlohmann::ordered_json member;

@@ -50,6 +50,9 @@ struct Calibration {
   std::vector<FittedPoint> points = {};          ///< in the order of the measured ones
   std::uint64_t evaluations = 0;                 ///< models tried
   std::string compared = {};  ///< errors of the models among which one was chosen; "" for one
+
+  /// Whether the writes are those in sequence.
+  [[nodiscard]] bool sequential_writes() const;
 };
 
 /// Fits the `flash` model to random requests. Reads determine the latency, overhead and sensing
@@ -70,6 +73,7 @@ struct Calibration {
 
 /// The preset as JSON. Fitted values have "calibrated from the random writes of MEASUREMENT" as
 /// `source`; the others keep the base's source, marked as such.
+/// Where writes in sequence were fitted, it says so.
 [[nodiscard]] std::string preset_json(const Calibration& calibration, const ConfigNode& base,
                                       const std::string& name, const std::string& title,
                                       const std::string& notes, const std::string& measurement);

@@ -179,9 +179,10 @@ bool predicts_writes(const Calibration& calibration) {
 std::string calibration_notes(const Calibration& calibration, const std::string& base) {
   const bool reads = has(calibration, Kind::kReads, PointUse::kFitted);
   const bool writes = has(calibration, Kind::kWrites, PointUse::kFitted);
-  return std::string("Fitted to random ") + (reads ? "reads" : "") +
-         (reads && writes ? " and " : "") + (writes ? "writes" : "") + ", beginning at " + base +
-         ". Error of IOPS: " + join(error_texts(calibration), "; ") +
+  return std::string("Fitted to ") + (reads || !calibration.sequential_writes() ? "random " : "") +
+         (reads ? "reads" : "") + (reads && writes ? " and " : "") +
+         (writes ? calibration.sequential_writes() ? "writes in sequence" : "writes" : "") +
+         ", beginning at " + base + ". Error of IOPS: " + join(error_texts(calibration), "; ") +
          (writes ? "." : ". Writes are not fitted.") +
          (calibration.compared.empty() ? "" : " Chosen by the " + calibration.compared + ".");
 }

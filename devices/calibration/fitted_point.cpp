@@ -117,7 +117,8 @@ class Model {
 }  // namespace
 
 Workload workload_of(const MeasuredPoint& measured) {
-  Workload workload{.bytes = measured.bytes, .depth = measured.depth};
+  Workload workload{
+      .bytes = measured.bytes, .depth = measured.depth, .sequential = measured.sequential};
   workload.path_us = measured.path_us;
   if (measured.range_bytes >= measured.bytes) workload.range_bytes = measured.range_bytes;
   return workload;

@@ -119,7 +119,7 @@ void take_point(MeasuredPoints& found, const MeasuredPoint& point) {
                         " outstanding requests");
 }
 
-MeasuredPoints from_probe(const ConfigNode& root) {
+MeasuredPoints from_probe(const ConfigNode& root, WritePlaces writes) {
   MeasuredPoints found;
   const ConfigNode target = root.at("target");
   found.source = "kvreplay probe of " + target.at("path").text();
@@ -137,9 +137,13 @@ MeasuredPoints from_probe(const ConfigNode& root) {
                     "an undamaged one; none after a change by hand");
   }
   std::size_t others = 0;
+  std::size_t random_writes = 0;
   for (const ConfigNode& node : array(root.at("points"))) {
-    if (node.at("pattern").text() != "random") {
-      ++others;
+    const bool sequential = node.at("pattern").text() != "random";
+    const bool wants_sequential =
+        writes == WritePlaces::kSequential && number(node.at("write_share"), 1) == 1;
+    if (sequential != wants_sequential) {
+      ++(sequential ? others : random_writes);
       continue;
     }
     MeasuredPoint point{.bytes = positive(node.at("bytes"), kMaxBytes),
@@ -147,7 +151,8 @@ MeasuredPoints from_probe(const ConfigNode& root) {
                         .range_bytes = range,
                         .iops = above_zero(node.at("iops"), kMaxIops),
                         .mean_us = above_zero(node.at("mean_us")),
-                        .write_share = number(node.at("write_share"), 1)};
+                        .write_share = number(node.at("write_share"), 1),
+                        .sequential = sequential};
     if (point.write_share > 0) point.requests = positive(node.at("requests"), kMaxRequests);
     if (node.has("round_iops")) {
       double least = kMaxIops;
@@ -168,6 +173,9 @@ MeasuredPoints from_probe(const ConfigNode& root) {
   }
   if (others > 0) {
     found.notes.push_back(std::to_string(others) + " points in sequence are left out");
+  }
+  if (random_writes > 0) {
+    found.notes.push_back(std::to_string(random_writes) + " points of random writes are left out");
   }
   return found;
 }
@@ -293,18 +301,22 @@ void tell_path(MeasuredPoints& measured, const MeasuredPoints& blank,
   }
 }
 
-MeasuredPoints load_measured_points(const std::string& file) {
-  return parse_measured_points(read_text_file(file, "a measurement"), file);
+MeasuredPoints load_measured_points(const std::string& file, WritePlaces writes) {
+  return parse_measured_points(read_text_file(file, "a measurement"), file, writes);
 }
 
-MeasuredPoints parse_measured_points(const std::string& text, const std::string& file) {
+MeasuredPoints parse_measured_points(const std::string& text, const std::string& file,
+                                     WritePlaces writes) {
   // fio prints its notes before the JSON.
   const std::size_t begin = text.find('{');
   const ConfigNode root =
       ConfigNode::parse(begin == std::string::npos ? text : text.substr(begin), file);
   MeasuredPoints found;
   if (root.has("format") && root.at("format").text() == "kvreplay probe 1") {
-    found = from_probe(root);
+    found = from_probe(root, writes);
+  } else if (root.has("fio version") && writes == WritePlaces::kSequential) {
+    throw UserError({file, ""}, "is of fio, whose writes in sequence are not read",
+                    "the JSON of `kvreplay device probe --pattern random,sequential`");
   } else if (root.has("fio version")) {
     found = from_fio(root);
   } else {

@@ -7,7 +7,7 @@
 
 namespace kvreplay {
 
-/// Measured performance of a device in a closed loop of random requests.
+/// Measured performance of a device in a closed loop of requests.
 struct MeasuredPoint {
   std::uint64_t bytes = 0;        ///< per request
   std::uint32_t depth = 0;        ///< outstanding requests
@@ -20,7 +20,11 @@ struct MeasuredPoint {
   double write_us = 0;         ///< mean of the writes; 0: not reported separately
   double scatter = 0;          ///< (greatest - least) / iops of the rounds; 0: not known
   double path_us = 0;          ///< part of mean_us that the way to the device takes
+  bool sequential = false;     ///< in sequence, not at random places; of writes alone
 };
+
+/// Which writes of a probe count: those at random places, or those in sequence.
+enum class WritePlaces { kRandom, kSequential };
 
 /// The points of a measurement that a model can be compared with.
 struct MeasuredPoints {
@@ -33,12 +37,14 @@ struct MeasuredPoints {
 };
 
 /// Reads the JSON of `kvreplay device probe` or of fio (--output-format=json); only random requests
-/// count. A point whose rate, latency and depth contradict each other is left out. Throws UserError
-/// when the file is neither, when it holds no usable point or more points than can be fitted in
-/// reasonable time, or when a number is impossible.
-[[nodiscard]] MeasuredPoints load_measured_points(const std::string& file);
-[[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text,
-                                                   const std::string& file);
+/// count, and of a probe, if so asked, writes in sequence in place of random ones. A point whose
+/// rate, latency and depth contradict each other is left out. Throws UserError when the file is
+/// neither, when it holds no usable point or more points than can be fitted in reasonable time, or
+/// when a number is impossible.
+[[nodiscard]] MeasuredPoints load_measured_points(const std::string& file,
+                                                  WritePlaces writes = WritePlaces::kRandom);
+[[nodiscard]] MeasuredPoints parse_measured_points(const std::string& text, const std::string& file,
+                                                   WritePlaces writes = WritePlaces::kRandom);
 
 /// Sets how much of each point's latency the way to the device takes: the latency at depth 1, for
 /// the same size and share of writes, in `blank`, which was measured by the same way on a device

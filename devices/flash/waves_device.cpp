@@ -4,8 +4,9 @@
 //   a wave of n commands takes   wave_us + sum(request_us + bytes / transfer_mb_s)
 //
 // In a closed loop of depth d, a request then takes wave_us + d (request_us + bytes /
-// transfer_mb_s). A limit on requests or bytes, as hosts put on their guests' disks, is a bucket of
-// tokens that holds what limit_burst_s bring.
+// transfer_mb_s). Where guest and host share a ring of descriptors, a wave has no more commands
+// than the ring takes. A limit on requests or bytes, as hosts put on their guests' disks, is a
+// bucket of tokens that holds what limit_burst_s bring.
 
 #include <algorithm>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "devices/device.hpp"
 #include "devices/flash/fifo.hpp"
 #include "devices/flash/parameters.hpp"
+#include "devices/ring.hpp"
 
 namespace kvreplay::flash {
 namespace {
@@ -46,6 +48,7 @@ class WavesDevice final : public Device, private EventHandler {
         writes_{from_us(of_write(arguments, "write_wave_us", "wave_us")),
                 from_us(of_write(arguments, "write_request_us", "request_us")),
                 of_write(arguments, "write_transfer_mb_s", "transfer_mb_s")},
+        ring_entries_(static_cast<std::uint64_t>(arguments.integer("ring_entries"))),
         together_(arguments.text("completion") == "together"),
         limit_iops_(arguments.real("limit_iops")),
         limit_mb_s_(arguments.real("limit_mb_s")),
@@ -96,9 +99,12 @@ class WavesDevice final : public Device, private EventHandler {
       return;
     }
     std::vector<Submission> wave;
+    std::uint64_t descriptors = 0;
     SimTime end = now;
     while (!waiting_.empty() && wave.size() < limits_.queue_depth && allowed_at(now) == now) {
       const Submission& next = waiting_.front();
+      descriptors += ring_descriptors(next.command.bytes);
+      if (ring_entries_ > 0 && descriptors > ring_entries_ && !wave.empty()) break;
       end = std::max(end, now + (next.command.write ? writes_ : reads_).wave);
       if (limit_iops_ > 0) requests_.take(from_us(1e6 / limit_iops_), now);
       if (limit_mb_s_ > 0) bytes_.take(transfer_time(next.command.bytes, limit_mb_s_), now);
@@ -121,6 +127,7 @@ class WavesDevice final : public Device, private EventHandler {
   DeviceLimits limits_;
   const Costs reads_;
   const Costs writes_;
+  const std::uint64_t ring_entries_;
   const bool together_;
   const double limit_iops_;
   const double limit_mb_s_;
@@ -148,6 +155,9 @@ std::vector<Parameter> wave_parameters() {
       real_parameter("write_request_us", "us", 0, {0, 1e6}, "time per write; 0: as of reads"),
       real_parameter("write_transfer_mb_s", "MB/s", 0, {0, 1e6},
                      "rate at which the bytes of writes are moved; 0: as of reads"),
+      integer_parameter("ring_entries", "descriptors", 0, {0, 65536},
+                        "descriptors that the commands of a wave have: two each and one per 4 KiB; "
+                        "0: no limit"),
       choice_parameter("completion", {"one_by_one", "together"}, "one_by_one",
                        "whether a command completes when it has been moved, or with its wave"),
       real_parameter("limit_iops", "1/s", 0, {0, 1e9}, "limit on commands per second; 0: none"),

@@ -164,8 +164,20 @@ std::vector<std::string> engine_preference() {
   return order;
 }
 
+std::string to_text(Pages pages) {
+  switch (pages) {
+    case Pages::kOrdinary:
+      return "ordinary";
+    case Pages::kHuge:
+      return "huge";
+    case Pages::kScattered:
+      return "scattered";
+  }
+  return {};
+}
+
 std::string notes_of(const IoEngine& engine, Pages pages) {
-  std::string notes = pages == Pages::kHuge ? "memory of huge pages" : "memory of ordinary pages";
+  std::string notes = "memory of " + to_text(pages) + " pages";
   if (!engine.notes().empty()) notes += "; " + engine.notes();
   return notes;
 }

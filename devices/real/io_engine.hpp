@@ -146,6 +146,9 @@ struct EngineChoice {
 /// works. Throws UserError when it is unknown or refused.
 [[nodiscard]] EngineChoice choose_engine(const BlockTarget& target, const std::string& wanted);
 
+/// "ordinary", "huge", "scattered".
+[[nodiscard]] std::string to_text(Pages pages);
+
 /// What a reader of a measurement has to know: the kind of memory, and the engine's own notes.
 [[nodiscard]] std::string notes_of(const IoEngine& engine, Pages pages);
 

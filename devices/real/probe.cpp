@@ -26,20 +26,25 @@ namespace {
 /// Request `index` of a point depends on the index alone, so that all engines do the same requests.
 class PointRequests {
  public:
-  PointRequests(const ProbePoint& point, std::uint64_t target_bytes, std::uint64_t seed)
-      : point_(point), places_(target_bytes / point.bytes), seed_(seed) {}
+  PointRequests(const ProbePoint& point, std::uint64_t target_bytes, std::size_t min_memory_bytes,
+                std::uint64_t seed)
+      : point_(point),
+        places_(target_bytes / point.bytes),
+        buffers_(std::max<std::uint64_t>(point.depth, min_memory_bytes / point.bytes)),
+        seed_(seed) {}
 
   [[nodiscard]] IoRequest operator()(std::uint64_t index) const {
     Random random(Random::derive(seed_, index));
     const bool write = random.uniform() < point_.write_share;
     const std::uint64_t place =
         point_.pattern == Pattern::kRandom ? random.below(places_) : index % places_;
-    return {{place * point_.bytes, point_.bytes, write}, index % point_.depth * point_.bytes};
+    return {{place * point_.bytes, point_.bytes, write}, index % buffers_ * point_.bytes};
   }
 
  private:
   const ProbePoint& point_;
   const std::uint64_t places_;
+  const std::uint64_t buffers_;
   const std::uint64_t seed_;
 };
 
@@ -201,7 +206,7 @@ std::uint32_t ProbeGrid::max_bytes() const {
 }
 
 std::size_t ProbeGrid::memory_bytes() const {
-  return std::size_t{max_depth()} * max_bytes();
+  return std::max(std::size_t{max_depth()} * max_bytes(), min_memory_bytes);
 }
 
 std::optional<double> Burst::mixing() const {
@@ -264,7 +269,7 @@ ProbeResult probe(const BlockTarget& target, IoEngine& engine, const ProbeGrid& 
       ProbePoint& point = points[index];
       // A round begins at new places.
       const std::uint64_t seed = round == 0 ? grid.seed : Random::derive(grid.seed, round);
-      const PointRequests requests(point, target.size_bytes(), seed);
+      const PointRequests requests(point, target.size_bytes(), grid.min_memory_bytes, seed);
       // Enough requests to fill the queue, measure, and drain it, however slow the device.
       const std::uint64_t least = 3 * std::uint64_t{point.depth} + 8;
       const std::int64_t deadline =
@@ -306,6 +311,7 @@ ProbeEnd run_probe(const BlockTarget& target, ProbeRequest request, const std::a
                    const ProbeSink& sink) {
   const EngineChoice choice = choose_engine(target, request.engine);
   if (choice.name == "sync" && request.engine.empty()) request.grid.depths = {1};
+  if (request.pages == Pages::kScattered) request.grid.min_memory_bytes = kScatteredBytes;
   check_memory(request.grid);
   const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
   const auto result = std::make_shared<ProbeResult>();

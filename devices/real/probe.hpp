@@ -33,6 +33,8 @@ struct ProbeGrid {
   /// rounds but the last are in random order, so that what changes while they are measured tells on
   /// no part of the grid alone.
   std::uint32_t rounds = 1;
+  /// Memory for the requests, at least. They use in turn what is more than the outstanding ones'.
+  std::size_t min_memory_bytes = 0;
 
   [[nodiscard]] std::size_t points() const {
     return patterns.size() * write_shares.size() * sizes_bytes.size() * depths.size();
@@ -40,7 +42,7 @@ struct ProbeGrid {
   [[nodiscard]] bool writes() const;
   [[nodiscard]] std::uint32_t max_depth() const;
   [[nodiscard]] std::uint32_t max_bytes() const;
-  /// Memory that an engine needs for the grid: one buffer per outstanding request.
+  /// Memory that an engine needs for the grid: one buffer per outstanding request, or more.
   [[nodiscard]] std::size_t memory_bytes() const;
 };
 

@@ -1,5 +1,6 @@
 #include "devices/real/replay_target.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -34,10 +35,15 @@ Json replay_setting_json(const BlockTarget& target, const EngineChoice& choice, 
   return setting;
 }
 
+std::size_t memory_of_replay(const Schedule& schedule, std::uint32_t depth, Pages pages) {
+  return std::max(memory_bytes(schedule, depth),
+                  pages == Pages::kScattered ? kScatteredBytes : std::size_t{0});
+}
+
 /// As for a probe: checked first, because memory that is granted and not there ends the program.
-void check_depth(const Schedule& schedule, std::uint32_t depth) {
+void check_depth(const Schedule& schedule, std::uint32_t depth, Pages pages) {
   const auto available = static_cast<std::size_t>(available_memory_bytes());
-  const std::size_t needed = memory_bytes(schedule, depth);
+  const std::size_t needed = memory_of_replay(schedule, depth, pages);
   if (available == 0 || needed <= available) return;  // 0: unknown
   throw UserError({"", "--depth"},
                   "found " + std::to_string(depth) + " requests of up to " +
@@ -75,15 +81,15 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
   const EngineChoice choice = choose_engine(target, request.engine);
   std::uint32_t depth = request.depth > 0 ? request.depth : schedule.limits().queue_depth;
   if (choice.name == "sync" && request.depth == 0) depth = 1;
-  check_depth(schedule, depth);
+  check_depth(schedule, depth, request.pages);
   const auto own_target = std::make_shared<const BlockTarget>(target.duplicate());
   const auto parts = std::make_shared<ReplayParts>();
   const auto measured = std::make_shared<ScheduleMeasurement>();
   bool setting_sent = false;
   auto measure = [own_target, parts, measured, choice, depth, compute, pages = request.pages,
                   schedule = std::move(schedule), &sink, &setting_sent](Measuring& measuring) {
-    const EngineWithMemory io(choice.name, *own_target, memory_bytes(schedule, depth), pages, depth,
-                              &measuring.watch);
+    const EngineWithMemory io(choice.name, *own_target, memory_of_replay(schedule, depth, pages),
+                              pages, depth, &measuring.watch);
     fill_random(io.memory(), 1);
     const Json setting =
         replay_setting_json(*own_target, choice, depth, notes_of(io.engine(), pages));
@@ -94,6 +100,7 @@ ReplayEnd replay_schedule(const BlockTarget& target, const Schedule& whole,
     *measured = run_schedule(
         io.engine(), schedule,
         {.depth = depth,
+         .turn_bytes = pages == Pages::kScattered ? io.memory().size() : 0,
          .compute = compute,
          .stop = &measuring.stop,
          .on_step = [&parts](const ScheduleMeasurement& so_far) { parts->note(so_far); }});

@@ -148,10 +148,23 @@ class Runner {
       const std::uint32_t slot = idle_.back();
       idle_.pop_back();
       flights_[slot] = {next_, next_batch_};
-      engine_.start(slot, {schedule_.commands()[next_],
-                           std::uint64_t{slot} * schedule_.limits().max_transfer_bytes});
+      const IoCommand& command = schedule_.commands()[next_];
+      engine_.start(slot, {command, memory_of(slot, command.bytes)});
       ++next_;
     }
+  }
+
+  /// In turn, memory is used again while an older request that is late still has it: what a
+  /// measurement reads and writes does not count.
+  std::uint64_t memory_of(std::uint32_t slot, std::uint32_t bytes) {
+    if (options_.turn_bytes == 0) {
+      return std::uint64_t{slot} * schedule_.limits().max_transfer_bytes;
+    }
+    constexpr std::uint64_t kUnit = 4096;
+    if (turn_ + bytes > options_.turn_bytes) turn_ = 0;
+    const std::uint64_t offset = turn_;
+    turn_ += (bytes + kUnit - 1) / kUnit * kUnit;
+    return offset;
   }
 
   /// Waits for a completion until the given time, and takes those that have arrived.
@@ -220,6 +233,7 @@ class Runner {
   std::vector<Flight> flights_;    ///< by slot
   std::vector<std::uint32_t> idle_;
   std::vector<IoResult> results_;
+  std::uint64_t turn_ = 0;  ///< where the next request's memory begins, where it is used in turn
   // Commands pass through these in order: submitted by the schedule, then started on the device.
   std::size_t submitted_ = 0;
   std::size_t next_ = 0;

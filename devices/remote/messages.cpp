@@ -45,6 +45,16 @@ std::vector<ConfigNode> list(const ConfigNode& node) {
   return items;
 }
 
+Pages pages_of(const ConfigNode& node) {
+  const std::string name = node.text();
+  std::vector<std::string> names;
+  for (const Pages pages : {Pages::kOrdinary, Pages::kHuge, Pages::kScattered}) {
+    if (to_text(pages) == name) return pages;
+    names.push_back(to_text(pages));
+  }
+  throw unknown_name(node.place(), "pages", name, names);
+}
+
 }  // namespace
 
 std::uint64_t whole_number(const ConfigNode& node, std::uint64_t min, std::uint64_t max) {
@@ -83,13 +93,13 @@ Json to_json(const ProbeRequest& request) {
           {"rounds", grid.rounds},
           {"request_timeout", request.request_timeout_seconds},
           {"engine", request.engine},
-          {"huge_pages", request.pages == Pages::kHuge}};
+          {"pages", to_text(request.pages)}};
 }
 
 ProbeRequest parse_probe_request(const ConfigNode& node) {
   static const std::vector<std::string> kMembers{
       "patterns", "write_shares", "sizes_bytes", "depths",          "seconds",
-      "seed",     "engine",       "huge_pages",  "request_timeout", "rounds"};
+      "seed",     "engine",       "pages",       "request_timeout", "rounds"};
   node.allow_only(kMembers);
   ProbeRequest request;
   ProbeGrid& grid = request.grid;
@@ -121,7 +131,7 @@ ProbeRequest parse_probe_request(const ConfigNode& node) {
   request.request_timeout_seconds =
       real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout);
   request.engine = node.at("engine").text();
-  request.pages = truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary;
+  request.pages = pages_of(node.at("pages"));
   std::size_t points = 1;
   for (const std::size_t values : {grid.patterns.size(), grid.write_shares.size(),
                                    grid.sizes_bytes.size(), grid.depths.size()}) {
@@ -138,17 +148,17 @@ Json to_json(const ReplayRequest& request) {
   return {{"engine", request.engine},
           {"depth", request.depth},
           {"wrap", request.wrap},
-          {"huge_pages", request.pages == Pages::kHuge},
+          {"pages", to_text(request.pages)},
           {"request_timeout", request.request_timeout_seconds}};
 }
 
 ReplayRequest parse_replay_request(const ConfigNode& node) {
-  static const std::vector<std::string> kMembers{"engine", "depth", "wrap", "huge_pages",
+  static const std::vector<std::string> kMembers{"engine", "depth", "wrap", "pages",
                                                  "request_timeout"};
   node.allow_only(kMembers);
   return {node.at("engine").text(),
           static_cast<std::uint32_t>(whole_number(node.at("depth"), 0, kMaxQueueDepth)),
-          truth(node.at("wrap")), truth(node.at("huge_pages")) ? Pages::kHuge : Pages::kOrdinary,
+          truth(node.at("wrap")), pages_of(node.at("pages")),
           real_number(node.at("request_timeout"), kMinTimeout, kMaxTimeout)};
 }
 

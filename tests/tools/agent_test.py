@@ -99,7 +99,7 @@ class AgentTest(ProgramTest):
                             {"sizes_bytes": [1 << 40]}, {"sizes_bytes": [100]},
                             {"seconds": 1e300}, {"seconds": -1}, {"seconds": None},
                             {"write_shares": [2]}, {"patterns": ["spiral"]}, {"seed": -1},
-                            {"engine": "uring"}, {"engine": 5}, {"huge_pages": 1}, {"request_timeout": 0},
+                            {"engine": "uring"}, {"engine": 5}, {"pages": 1}, {"pages": "small"}, {"request_timeout": 0},
                             {"more": 1}):
                 with self.subTest(changes=changes):
                     self.assertTrue(agent.ask(probe_request(**changes))[-1]["message"])
@@ -114,7 +114,7 @@ class AgentTest(ProgramTest):
         text = ("kvreplay schedule 1\nmade_from test\nlimits 4096 524288 8\nstep\nsubmit 2\n"
                 "r 0 4096\nr 65536 8192\ncompute 1000000\nwait 0\nstep\nsubmit 1\nr 4096 4096\n"
                 "wait 1\nend 2 3\n")
-        request = {"engine": "", "depth": 0, "wrap": False, "huge_pages": False,
+        request = {"engine": "", "depth": 0, "wrap": False, "pages": "ordinary",
                    "request_timeout": 60}
         with self.start() as agent:
             agent.hello(self.target)

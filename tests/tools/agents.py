@@ -79,5 +79,5 @@ class Agent:
 def probe_request(**changes):
     return {"verb": "probe", "request": {
         "patterns": ["random"], "write_shares": [0], "sizes_bytes": [65536], "depths": [1, 2],
-        "seconds": 0.02, "seed": 0, "engine": "", "huge_pages": False,
+        "seconds": 0.02, "seed": 0, "engine": "", "pages": "ordinary",
         "request_timeout": 60, **changes}}

@@ -104,7 +104,9 @@ class DeviceReplayTest(ProgramTest):
         command = ("device", "replay", plan, "--model-device", "ufs40", "--target", target)
         self.refuses((*command, "--out", "x"), ("would destroy", "--allow-destructive", "--create"))
         self.assertEqual(target.read_bytes(), before)
-        self.succeed(*command, "--out", "written", "--allow-destructive")
+        self.succeed(*command, "--out", "written", "--allow-destructive", "--scattered-pages")
+        notes = json.loads((self.folder / "written/replay.json").read_text())["engine"]["notes"]
+        self.assertIn("memory of scattered pages", notes)
         self.assertNotEqual(target.read_bytes()[:4096], before[:4096])
         self.assertEqual(target.read_bytes()[4096:], before[4096:])
 

@@ -135,6 +135,16 @@ class DeviceTest(ProgramTest):
             self.assertGreaterEqual(max(point["round_iops"]), point["iops"] * (1 - 1e-9))
         self.assertEqual(result["rounds"], 3)
 
+    def test_probe_says_of_what_pages_its_memory_is(self):
+        self.need_direct_io()
+        for flags, kind in (((), "ordinary"), (("--huge-pages",), "huge"),
+                            (("--scattered-pages",), "scattered")):
+            result = self.probe(self.target, "--size", "8K", "--depth", "2", *flags)
+            self.assertIn(f"memory of {kind} pages", result["engine"]["notes"])
+            self.assertGreater(result["points"][0]["iops"], 0)
+        self.refuses(("device", "probe", self.target, "--huge-pages", "--scattered-pages", "--out",
+                      "x.json"), ("--scattered-pages", "--huge-pages"))
+
     def test_probe_writes_only_where_it_may(self):
         self.need_direct_io()
         before = self.target.read_bytes()
@@ -294,6 +304,26 @@ class DeviceTest(ProgramTest):
         self.succeed("device", "calibrate", os.fsdecode(b"\xff.json"), "--out", out)
         self.assertEqual(json.loads((self.folder / out).read_text())["name"], "\ufffd")
         self.succeed("device", "describe", f"./{out}", "--size", "4K", "--depth", "1")
+
+    def test_calibrate_takes_the_writes_in_sequence(self):
+        self.measurement("both.json", ("ufs31",), (0, 100))
+        both = json.loads((self.folder / "both.json").read_text())
+        both["points"] += [{**point, "pattern": "sequential", "iops": 2 * point["iops"],
+                            "mean_us": point["mean_us"] / 2}
+                           for point in both["points"] if point["write_share"] == 1]
+        (self.folder / "both.json").write_text(json.dumps(both))
+        rates = {}
+        for writes, source in (("random", "the random writes of both.json"),
+                               ("sequential", "the writes in sequence of both.json")):
+            self.succeed("device", "calibrate", "both.json", "--part", "waves", "--writes", writes, "--out",
+                         f"{writes}.json")
+            preset = json.loads((self.folder / f"{writes}.json").read_text())
+            self.assertIn(source, preset["write_request_us"]["source"])
+            self.assertEqual("writes in sequence" in preset["notes"], writes == "sequential")
+            text = self.succeed("device", "describe", f"./{writes}.json", "--size", "32K", "--depth", "16",
+                                "--mix", "100", "--csv")
+            rates[writes] = float(next(csv.DictReader(io.StringIO(text)))["iops"])
+        self.assertAlmostEqual(rates["sequential"], 2 * rates["random"], delta=0.2 * rates["random"])
 
     def test_calibrate_shows_what_it_leaves_out_of_a_blank(self):
         self.measurement("sound.json", ("ufs31",), (0,))

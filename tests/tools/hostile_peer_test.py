@@ -268,7 +268,7 @@ class HostileHost(ProgramTest):
             text = PLAN.replace("limits 4096 524288 8", f"limits 4096 {1 << 30} {1 << 16}")
             agent.ask({"verb": "schedule", "begin": True, "text": text}, ("received",))
             message = agent.ask({"verb": "replay", "request": {
-                "engine": "", "depth": 0, "wrap": False, "huge_pages": False,
+                "engine": "", "depth": 0, "wrap": False, "pages": "ordinary",
                 "request_timeout": 60}})[-1]["message"]
             self.assertIn("bytes of memory", message)
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/config.hpp"
+#include "devices/real/aligned_buffer.hpp"
 #include "tools/kvreplay/option_values.hpp"
 
 namespace kvreplay {
@@ -33,6 +34,15 @@ struct RemoteFlags {
   /// The device at an address, with an agent started on it; null for a path of this machine.
   [[nodiscard]] std::unique_ptr<RemoteDevice> connect(const std::string& target,
                                                       bool allow_destructive) const;
+};
+
+/// Of what pages the memory of requests is.
+struct PagesFlags {
+  bool huge = false;
+  bool scattered = false;
+
+  void add_to(CLI::App& command);
+  [[nodiscard]] Pages pages() const;
 };
 
 /// Whether SIGINT, SIGTERM or SIGHUP has come since stop_at_signals(). A second signal ends the

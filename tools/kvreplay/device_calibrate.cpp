@@ -20,6 +20,9 @@ namespace {
 const std::map<std::string, FittedPart> kParts{
     {"best", FittedPart::kBest}, {"flash", FittedPart::kFlash}, {"waves", FittedPart::kWaves}};
 
+const std::map<std::string, WritePlaces> kWritePlaces{{"random", WritePlaces::kRandom},
+                                                      {"sequential", WritePlaces::kSequential}};
+
 struct CalibrateCommand {
   std::string measurement;
   std::string base = "nvme_jetson";
@@ -27,6 +30,7 @@ struct CalibrateCommand {
   std::string blank;
   std::uint64_t hold_out_every = CalibrateOptions{}.hold_out_every;
   std::string part = "flash";
+  std::string writes = "random";
   bool csv = false;
   ConfigFolder configs = ConfigFolder::standard();
 };
@@ -36,10 +40,11 @@ void run_calibrate(const CalibrateCommand& options) {
   check_not_input(options.out, options.measurement);
   check_not_input(options.out, base_file);
   const ConfigNode base = options.configs.load("devices", base_file);
-  MeasuredPoints measured = load_measured_points(options.measurement);
+  const WritePlaces writes = kWritePlaces.at(options.writes);
+  MeasuredPoints measured = load_measured_points(options.measurement, writes);
   if (!options.blank.empty()) {
     check_not_input(options.out, options.blank);
-    const MeasuredPoints blank = load_measured_points(options.blank);
+    const MeasuredPoints blank = load_measured_points(options.blank, writes);
     for (const std::string& note : blank.notes) {
       std::cerr << "kvreplay: " << options.blank << ": " << note << '\n';
     }
@@ -119,12 +124,19 @@ void add_device_calibrate(CLI::App& device) {
       ->type_name("flash|waves|best")
       ->check(one_of(kParts))
       ->capture_default_str();
+  command
+      ->add_option("--writes", options->writes,
+                   "Fit the writes of a probe at random places, or those in sequence, as a prompt "
+                   "is written; reads are random ones")
+      ->type_name("random|sequential")
+      ->check(one_of(kWritePlaces))
+      ->capture_default_str();
   command->add_flag("--csv", options->csv, "Print one row per point in place of the tables");
   add_configs_option(*command, options->configs);
   command->footer(
       "Reads determine the parameters of reads; with these fixed, writes determine theirs. "
       "Mixes "
-      "of both are predicted, never fitted. Requests in sequence are left out.\n"
+      "of both are predicted, never fitted. Reads in sequence are left out.\n"
       "Examples:\n"
       "  kvreplay device probe /data/test.bin --create 2G --mix 0,30,100 --out probe.json\n"
       "  kvreplay device calibrate probe.json --base ufs40 --out configs/devices/my_phone.json");

@@ -29,7 +29,7 @@ struct ProbeOptions {
   std::vector<double> write_percents{0};
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
-  bool huge_pages = false;
+  PagesFlags pages;
   RemoteFlags remote;
   std::string out;
 };
@@ -79,7 +79,7 @@ void probe(ProbeOptions options) {
   for (const std::string& name : options.patterns) grid.patterns.push_back(kPatterns.at(name));
   grid.write_shares.clear();
   for (const double percent : options.write_percents) grid.write_shares.push_back(percent / 100);
-  options.request.pages = options.huge_pages ? Pages::kHuge : Pages::kOrdinary;
+  options.request.pages = options.pages.pages();
   if (grid.writes() && options.create_bytes == 0 && !options.allow_destructive) {
     throw UserError({options.target, ""}, "a mix with writes would destroy what it holds",
                     "--create SIZE for a new file, or --allow-destructive");
@@ -157,8 +157,7 @@ void add_device_probe(CLI::App& device) {
   add_create_option(*command, options->create_bytes);
   command->add_flag("--allow-destructive", options->allow_destructive,
                     "Allow writes to destroy what TARGET holds");
-  command->add_flag("--huge-pages", options->huge_pages,
-                    "Use huge pages, which split large requests less");
+  options->pages.add_to(*command);
   command->add_option("--seed", options->request.grid.seed, "Seed of the random offsets")
       ->check(seed_range())
       ->type_name("N")

@@ -58,6 +58,23 @@ void RemoteFlags::add_to(CLI::App& command) {
       ->capture_default_str();
 }
 
+void PagesFlags::add_to(CLI::App& command) {
+  CLI::Option* huge_pages =
+      command.add_flag("--huge-pages", huge,
+                       "Use huge pages, which split large requests less; probe and replay alike");
+  command
+      .add_flag(
+          "--scattered-pages", scattered,
+          "Use 64 MiB of pages that lie apart, in turn, as a cache of keys and values does: no "
+          "two are one piece, and none is in the processor's caches; probe and replay alike")
+      ->excludes(huge_pages);
+}
+
+Pages PagesFlags::pages() const {
+  if (scattered) return Pages::kScattered;
+  return huge ? Pages::kHuge : Pages::kOrdinary;
+}
+
 std::unique_ptr<RemoteDevice> RemoteFlags::connect(const std::string& target,
                                                    bool allow_destructive) const {
   if (!is_device_address(target)) {

@@ -106,7 +106,7 @@ struct DeviceReplayOptions {
   std::uint64_t create_bytes = 0;
   bool allow_destructive = false;
   bool wrap = false;
-  bool huge_pages = false;
+  PagesFlags pages;
   double request_timeout_seconds = kRequestTimeoutSeconds;
   RemoteFlags remote;
   std::string out;
@@ -157,8 +157,7 @@ TargetRun run_on_target(const DeviceReplayOptions& options, const DeviceWorkload
       [&](const ReplayPart& part) {
         progress->advance(static_cast<std::int64_t>(part.measured.steps.size()));
       }};
-  const ReplayRequest request{options.engine, options.depth, options.wrap,
-                              options.huge_pages ? Pages::kHuge : Pages::kOrdinary,
+  const ReplayRequest request{options.engine, options.depth, options.wrap, options.pages.pages(),
                               options.request_timeout_seconds};
   run.end = device
                 ? device->replay(workload.schedule, request, interrupted, sink)
@@ -263,8 +262,7 @@ void add_device_replay(CLI::App& device) {
                     "Allow the plan's writes to destroy what TARGET holds");
   command->add_flag("--wrap", options->wrap,
                     "Fold a plan larger than TARGET into it: offsets modulo its mebibytes");
-  command->add_flag("--huge-pages", options->huge_pages,
-                    "Use huge pages, as for `device probe`: use them for both or for neither");
+  options->pages.add_to(*command);
   command
       ->add_option("--compute", options->compute,
                    "What to do during a computation: wait, or run attention over the "

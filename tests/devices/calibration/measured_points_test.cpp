@@ -175,6 +175,31 @@ TEST(MeasuredPoints, OfAProbeAreItsRandomRequests) {
   }
 }
 
+TEST(MeasuredPoints, WritesInSequenceCountIfAsked) {
+  const auto point = [](const char* pattern, const char* write_share, int us) {
+    return R"({"pattern": ")" + std::string(pattern) + R"(", "write_share": )" + write_share +
+           R"(, "bytes": 4096, "depth": 1, "requests": 100, "iops": )" +
+           std::to_string(1'000'000 / us) + R"(, "mean_us": )" + std::to_string(us) + "}";
+  };
+  const std::string all = probe_of(
+      point("random", "0", 10) + "," + point("random", "0.3", 20) + "," + point("random", "1", 40) +
+      "," + point("sequential", "0", 50) + "," + point("sequential", "1", 80));
+  const MeasuredPoints found = parse_measured_points(all, "m.json", WritePlaces::kSequential);
+  ASSERT_EQ(found.points.size(), 3u);
+  EXPECT_DOUBLE_EQ(found.points[0].mean_us, 10);
+  EXPECT_DOUBLE_EQ(found.points[1].mean_us, 20);
+  EXPECT_DOUBLE_EQ(found.points[2].mean_us, 80);
+  EXPECT_FALSE(found.points[0].sequential || found.points[1].sequential);
+  EXPECT_TRUE(found.points[2].sequential);
+  EXPECT_THAT(found.notes, ElementsAre(HasSubstr("1 points in sequence"),
+                                       HasSubstr("1 points of random writes")));
+  EXPECT_THAT(user_error_of([] {
+                (void)parse_measured_points(R"({"fio version": "fio-3.33", "jobs": []})", "f.json",
+                                            WritePlaces::kSequential);
+              }),
+              AllOf(HasSubstr("f.json"), HasSubstr("--pattern random,sequential")));
+}
+
 TEST(MeasuredPoints, ABurstTellsTheOrderOfService) {
   const auto burst = [](const std::string& members) {
     return probe_of(R"({"pattern": "random", "write_share": 0, "bytes": 4096, "depth": 2,

@@ -62,6 +62,27 @@ TEST(WavesDevice, AClosedLoopTakesTheWaveAndEachOfItsRequests) {
   }
 }
 
+TEST(WavesDevice, AWaveHasNoMoreCommandsThanItsRingTakes) {
+  // A ring of 256 takes 42 commands of 16 KiB, three of 256 KiB, and one of 512 KiB or more.
+  const DeviceSpec spec = waves(R"(, "queue_depth": 64, "max_transfer_bytes": 1048576,
+                                     "ring_entries": 256)");
+  for (const auto& [bytes, together] :
+       {std::pair<std::uint64_t, double>{16384, 42}, {262144, 3}, {524288, 1}, {1048576, 1}}) {
+    for (const std::uint32_t depth : {1U, 2U, 64U}) {
+      const Measurement measured =
+          measure(spec, {.bytes = bytes, .depth = depth, .requests = 4000, .range_bytes = 1 << 30});
+      const double us =
+          30 / std::min<double>(depth, together) + 5 + static_cast<double>(bytes) / 1000;
+      EXPECT_NEAR(measured.iops, 1e6 / us, 0.02 * 1e6 / us) << bytes << " bytes, depth " << depth;
+    }
+  }
+  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "ring_entries": 6)"), 3),
+            (std::vector<SimTime>{39096, 78192, 87288}))
+      << "two of one block have six";
+  EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "ring_entries": 5)"), 3),
+            (std::vector<SimTime>{39096, 2 * 39096, 3 * 39096}));
+}
+
 TEST(WavesDevice, LimitsLetBurstsPass) {
   const auto rate = [](const std::string& limit, std::uint64_t bytes, std::uint64_t requests) {
     return measure(waves(limit),
@@ -128,6 +149,25 @@ TEST(CalibrateWaves, RecoversWhatMadeThePoints) {
   EXPECT_NE(best.compared.find("root mean square, reads twice"), std::string::npos);
   const std::string preset = preset_json(best, base, "mine", "mine", "", "points");
   EXPECT_EQ(DeviceSpec::parse(ConfigNode::parse(preset, "mine.json")).device.name(), "waves");
+}
+
+TEST(CalibrateWaves, FindsTheRing) {
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  for (const int ring : {0, 128, 256}) {
+    const DeviceSpec truth =
+        waves(R"(, "queue_depth": 8, "write_transfer_mb_s": 3000, "ring_entries": )" +
+              std::to_string(ring));
+    const Calibration found =
+        calibrate(base, measured_points(truth, truth), {.part = FittedPart::kWaves});
+    EXPECT_EQ(found.fitted.contains("ring_entries"), ring > 0);
+    EXPECT_NEAR(found.fitted.at("wave_us"), 30, 1);
+    EXPECT_NEAR(found.fitted.at("write_transfer_mb_s"), 3000, 60);
+    for (const FittedPoint& point : found.points) EXPECT_LT(std::abs(point.iops_error()), 0.03);
+    const std::string preset = preset_json(found, base, "mine", "mine", "", "points");
+    const DeviceSpec parsed = DeviceSpec::parse(ConfigNode::parse(preset, "mine.json"));
+    EXPECT_EQ(parsed.device.arguments().integer("ring_entries"), ring);
+  }
 }
 
 TEST(CalibrateWaves, AllUnseenPointsDecideAndNotTheMiddleOne) {

@@ -201,6 +201,23 @@ TEST_F(ProbeTest, RequestsAreAlignedCoverTheTargetAndStayInMemory) {
             result.points[0].latency.requests);
 }
 
+TEST_F(ProbeTest, MoreMemoryThanTheDepthsIsUsedInTurn) {
+  const BlockTarget target = BlockTarget::open(path_);
+  for (const std::size_t buffers : {0, 3, 4, 10}) {
+    SteppingEngine engine;
+    ProbeGrid grid = small_grid();
+    grid.sizes_bytes = {8 * block_};
+    grid.depths = {4};
+    grid.min_memory_bytes = buffers * 8 * block_;
+    (void)run(target, engine, grid);
+    const std::size_t used = std::max<std::size_t>(buffers, 4);
+    EXPECT_EQ(grid.memory_bytes(), used * 8 * block_);
+    for (std::size_t i = 0; i < 3 * used; ++i) {
+      EXPECT_EQ(engine.requests[i].memory_offset, i % used * 8 * block_);
+    }
+  }
+}
+
 TEST_F(ProbeTest, InSequenceEachRequestFollowsTheLast) {
   const BlockTarget target = BlockTarget::open(path_);
   SteppingEngine engine;

@@ -31,6 +31,7 @@ class StrangeEngine final : public IoEngine {
       : depth_(depth), random_(seed) {}
 
   std::vector<IoCommand> started;
+  std::vector<std::uint64_t> memory;  ///< by command, where its bytes are
   std::set<std::size_t> completed;
   std::size_t fail_at = ~std::size_t{0};
   std::atomic<bool>* stop = nullptr;
@@ -42,6 +43,7 @@ class StrangeEngine final : public IoEngine {
     EXPECT_LT(slot, depth_);
     EXPECT_TRUE(outstanding_.emplace(slot, request).second) << "the slot is taken";
     started.push_back(request.command);
+    memory.push_back(request.memory_offset);
     numbers_[slot] = started.size() - 1;
   }
   void await(std::int64_t until_ns, std::vector<IoResult>& results) override {
@@ -71,6 +73,32 @@ bool same(const IoCommand& a, const IoCommand& b) {
 /// Steps that need no clock.
 Schedule without_computation(std::uint64_t seed) {
   return test::random_schedule({.steps = 20, .max_compute_ns = 1}, seed);
+}
+
+TEST(RunSchedule, MemoryIsUsedInTurn) {
+  constexpr std::uint32_t kDepth = 3;
+  constexpr std::uint64_t kUnit = 4096;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const Schedule schedule = without_computation(seed);
+    const std::uint64_t largest = schedule.limits().max_transfer_bytes;
+    for (const std::uint64_t turn : {std::uint64_t{0}, largest, 10 * largest}) {
+      StrangeEngine engine(kDepth, seed);
+      (void)run_schedule(engine, schedule, {.depth = kDepth, .turn_bytes = turn});
+      ASSERT_EQ(engine.memory.size(), schedule.commands().size());
+      std::uint64_t end = 0;
+      for (std::size_t i = 0; i < engine.memory.size(); ++i) {
+        const std::uint64_t bytes = schedule.commands()[i].bytes;
+        if (turn == 0) {
+          EXPECT_EQ(engine.memory[i] % largest, 0u);
+          EXPECT_LT(engine.memory[i], kDepth * largest);
+          continue;
+        }
+        EXPECT_EQ(engine.memory[i], end + bytes > turn ? 0 : end) << "command " << i;
+        EXPECT_LE(engine.memory[i] + bytes, turn);
+        end = engine.memory[i] + (bytes + kUnit - 1) / kUnit * kUnit;
+      }
+    }
+  }
 }
 
 TEST(RunSchedule, EveryCommandIsStartedOnceInOrderAndWithinTheDepth) {
