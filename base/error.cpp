@@ -167,7 +167,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> nam
   // that are spelt alike (budgt, of budget_tokens) before those that mean the same.
   if (!best.empty() && best_distance <= std::min<std::size_t>(2, name.size() / 3)) return best;
   for (const SameWord same : {&spelt_the_same, &spelt_alike, &mean_the_same}) {
-    const std::string by_words = nearest_by_words(name, names, same);
+    std::string by_words = nearest_by_words(name, names, same);
     if (!by_words.empty()) return by_words;
   }
   if (!best.empty()) return best;

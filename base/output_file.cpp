@@ -34,7 +34,7 @@ UserError taken_error(const std::string& path) {
 /// table's size are still written, but a signal leaves them behind.
 std::array<std::atomic<const char*>, 64> temporary_names{};
 static_assert(std::atomic<const char*>::is_always_lock_free, "read by a signal handler");
-const pid_t owner = ::getpid();
+const pid_t kOwner = ::getpid();
 
 const char* enter(const std::string& name) {
   char* const copy = ::strdup(name.c_str());
@@ -112,7 +112,7 @@ void OutputFile::commit() {
 }
 
 bool remove_temporary_files() {
-  if (::getpid() != owner) return false;
+  if (::getpid() != kOwner) return false;
   bool removed = false;
   for (std::atomic<const char*>& slot : temporary_names) {
     const char* const name = slot.exchange(nullptr);

@@ -54,8 +54,8 @@ double kendall(std::span<const double> a, std::span<const double> b) {
   std::int64_t in_b = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      const int by_a = order(a[i], a[j]);
-      const int by_b = order(b[i], b[j]);
+      const std::int64_t by_a = order(a[i], a[j]);
+      const std::int64_t by_b = order(b[i], b[j]);
       concordant += by_a * by_b;
       in_a += by_a * by_a;
       in_b += by_b * by_b;

@@ -349,7 +349,7 @@ class Solver {
       if (!value) return;
       workload.range_bytes = kRangeBytes;
       workload.requests =
-          std::max<std::uint64_t>(workload.sequential ? 1500 : 12'000, 24 * workload.depth);
+          std::max<std::uint64_t>(workload.sequential ? 1500 : 12'000, 24ULL * workload.depth);
       points.push_back({key, unit, *value, 0, workload, booster_full});
     };
     const Workload sequential{.bytes = sheet_.size, .depth = sheet_.depth, .sequential = true};
@@ -503,9 +503,9 @@ SheetDevice solve_sheet(const ConfigNode& base, const DataSheet& sheet) {
 }
 
 std::string sheet_text(const SheetDevice& device) {
-  constexpr auto left = Table::Align::kLeft;
+  constexpr auto kLeft = Table::Align::kLeft;
   Table points(
-      {{"number", left}, {"size"}, {"depth"}, {"sheet"}, {"model"}, {"unit", left}, {"error %"}});
+      {{"number", kLeft}, {"size"}, {"depth"}, {"sheet"}, {"model"}, {"unit", kLeft}, {"error %"}});
   for (const SheetPoint& point : device.points) {
     const int digits = point.sheet < 100 ? 2 : point.sheet < 10'000 ? 1 : 0;
     const double error = 100 * point.error();
@@ -514,7 +514,7 @@ std::string sheet_text(const SheetDevice& device) {
                     fixed_text(point.model, digits), point.unit,
                     (std::signbit(error) ? "" : "+") + fixed_text(error, 2)});
   }
-  Table changes({{"parameter", left}, {"base"}, {"solved"}, {"from", left}});
+  Table changes({{"parameter", kLeft}, {"base"}, {"solved"}, {"from", kLeft}});
   for (const auto& [name, change] : device.changes) {
     changes.add_row(
         {name, format_text("%g", change.base), format_text("%g", change.value), change.from});

@@ -172,13 +172,13 @@ BlockTarget::BlockTarget(std::string path, int descriptor, bool writable)
 }
 
 BlockTarget::BlockTarget(BlockTarget&& other) noexcept
-    : path_(other.path_),
+    : path_(std::move(other.path_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       writable_(other.writable_),
       is_block_device_(other.is_block_device_),
       size_bytes_(other.size_bytes_),
       alignment_(other.alignment_),
-      direct_io_proof_(other.direct_io_proof_) {}
+      direct_io_proof_(std::move(other.direct_io_proof_)) {}
 
 BlockTarget BlockTarget::duplicate() const {
   BlockTarget copy(*this);

@@ -181,7 +181,7 @@ void RemoteDevice::end_quietly() {
     if (!sent_agent_.empty()) {
       (void)run_there("rm -f -- " + shell_quoted(sent_agent_), "removing the agent");
     }
-  } catch (const UserError&) {
+  } catch (const std::exception&) {
     // The link is lost: a running agent has removed its file and ends by itself.
   }
 }

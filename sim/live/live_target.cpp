@@ -8,7 +8,7 @@
 namespace kvreplay {
 
 LiveRun run_live_on(std::shared_ptr<const Model> model, const SystemSpec& system,
-                    std::shared_ptr<const BlockTarget> target, const LiveRequest& request,
+                    const std::shared_ptr<const BlockTarget>& target, const LiveRequest& request,
                     const LiveOptions& options, std::shared_ptr<const AdapterSource> adapters,
                     const std::atomic<bool>& stop) {
   LiveRun run;

@@ -30,7 +30,7 @@ struct LiveRun {
 /// on_token is called on the calling thread; their `stop` is `stop`. `adapters` are the options',
 /// owned.
 [[nodiscard]] LiveRun run_live_on(std::shared_ptr<const Model> model, const SystemSpec& system,
-                                  std::shared_ptr<const BlockTarget> target,
+                                  const std::shared_ptr<const BlockTarget>& target,
                                   const LiveRequest& request, const LiveOptions& options,
                                   std::shared_ptr<const AdapterSource> adapters,
                                   const std::atomic<bool>& stop);

@@ -64,7 +64,7 @@ class Probe {
         options_(options),
         random_(options.seed),
         pool_(options.threads),
-        transformer_(model, kTokens, pool_),
+        transformer_(model, kRows, pool_),
         spec_(model_spec_of(model)) {}
 
   PlatformMeasurement run() {
@@ -82,7 +82,7 @@ class Probe {
   }
 
  private:
-  static constexpr std::int64_t kTokens = 16;
+  static constexpr std::int64_t kRows = 128;  ///< of a product of matrices: at as many positions
   static constexpr std::int64_t kLayers = 4;  ///< of a system, so that none stays in a cache
   static constexpr std::int64_t kSteps = 48;
   static constexpr std::int64_t kLeastSteps = 12;
@@ -139,7 +139,6 @@ class Probe {
 
   void matrix_matrix() {
     say("matrix-matrix products");
-    constexpr std::int64_t kRows = 128;
     const std::vector<std::int32_t> ids(kRows);
     std::vector<std::int64_t> positions(kRows);
     std::iota(positions.begin(), positions.end(), 0);
@@ -310,10 +309,10 @@ class Probe {
       std::uint32_t bytes;
       bool write;
     };
-    constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
-                                            {16, kSmallBytes, false},
-                                            {1, kLargeBytes, false},
-                                            {1, kWrittenBytes, true}}};
+    static constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
+                                                   {16, kSmallBytes, false},
+                                                   {1, kLargeBytes, false},
+                                                   {1, kWrittenBytes, true}}};
     const std::vector<std::byte> written(kWrittenBytes);
     LiveIo io(target, io_options);
     /// Until all are done, and the share of a command in handing them over.

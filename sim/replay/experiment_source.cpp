@@ -411,7 +411,7 @@ std::span<const std::string> list_members() {
 }
 
 std::string beside_experiment(const ConfigNode& item) {
-  const std::string text = item.text();
+  std::string text = item.text();
   if (!text.starts_with("./") && !text.starts_with("../")) return text;
   const std::filesystem::path folder = std::filesystem::path(item.place().file).parent_path();
   std::error_code ignored;

@@ -139,8 +139,9 @@ std::string seeds_table(std::span<const CellResult> cells) {
   for (const auto& [name, digits] : kShown) {
     FittedColumn& column = columns.emplace_back();
     column.name = name;
-    const auto declared = std::find_if(result_columns().begin(), result_columns().end(),
-                                       [name = name](const auto& one) { return one.name == name; });
+    const auto declared =
+        std::find_if(result_columns().begin(), result_columns().end(),
+                     [shown = name](const auto& one) { return one.name == shown; });
     for (const SeedGroup& group : groups) {
       const MeanInterval found = mean_interval(group, *declared);
       column.cells.push_back(

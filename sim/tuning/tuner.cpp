@@ -87,9 +87,10 @@ std::vector<std::string> system_sets(const TuneRequest& request) {
 }
 
 /// The file of a model, platform or device as its settings left it.
-std::string config_text(const std::string& name, const std::string& title, nlohmann::json members) {
+std::string config_text(const std::string& name, const std::string& title,
+                        const nlohmann::json& members) {
   nlohmann::ordered_json json{{"name", name}, {"title", title}};
-  for (auto& [member, value] : members.items()) json[member] = std::move(value);
+  for (const auto& [member, value] : members.items()) json[member] = value;
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
 }
 
@@ -425,7 +426,7 @@ std::vector<ResultFile> Tuner::replay_files() const {
       {"timed_steps", cell_.timed_steps},
       {"warm_up_steps", cell_.warm_up_steps}};
   return {{"replay.json", experiment.dump(2) + '\n'},
-          {"judged.model.json", config_text(model.name, model.title, std::move(of_model))},
+          {"judged.model.json", config_text(model.name, model.title, of_model)},
           {"judged.platform.json",
            config_text(platform.name, platform.title, nlohmann::json::parse(platform.resolved()))},
           {"judged.device.json",

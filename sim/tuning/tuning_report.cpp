@@ -174,6 +174,7 @@ void add_validation(std::ostream& text, const Tuning& tuning, const Validation& 
       const auto tuned_on =
           std::find_if(tuning.rows.begin(), tuning.rows.end(),
                        [&](const TunedRow& other) { return other.name == row.name; });
+      if (tuned_on == tuning.rows.end()) continue;
       if (!better(tuning.rows[tuning.best].score, tuned_on->score)) continue;
       ++before;
       if (!better(best->score, row.score)) continue;

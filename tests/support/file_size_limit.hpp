@@ -5,6 +5,7 @@
 
 /// HDF5 1.10 never frees a file whose last flush failed. The leak sanitizer, where there is one,
 /// reads this.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 extern "C" [[gnu::used]] inline const char* __lsan_default_suppressions() {
   return "leak:libhdf5\n";
 }

@@ -176,6 +176,7 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
   return next(thread, attributes, work, argument);
 }
 
+#ifndef NO_MALLOC
 extern void* __libc_malloc(size_t bytes);
 extern void* __libc_calloc(size_t count, size_t bytes);
 extern void* __libc_realloc(void* old, size_t bytes);
@@ -194,3 +195,4 @@ void* calloc(size_t count, size_t bytes) {
 void* realloc(void* old, size_t bytes) {
   return no_memory() ? NULL : __libc_realloc(old, bytes);
 }
+#endif

@@ -8,7 +8,7 @@ import unittest
 import h5py
 import numpy
 
-from program import PROGRAM, ProgramTest
+from program import PROGRAM, SANITIZED, ProgramTest
 
 LAYERS, KV_HEADS, QUERY_HEADS, TOKENS, STEPS, DIM = 16, 2, 4, 131072, 2, 64
 LIMIT = 256 << 20
@@ -44,6 +44,7 @@ def write_sparse_trace(path):
         file.attrs["complete"] = 1
 
 
+@unittest.skipIf(SANITIZED, "a sanitizer has its own memory")
 class LargeTraceTest(ProgramTest):
     def test_replay_in_a_quarter_of_its_size(self):
         trace = self.folder / "sparse.synthetic.kvtrace.h5"

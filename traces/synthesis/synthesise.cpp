@@ -896,7 +896,7 @@ std::string to_text(const SynthesisReport& report) {
                                      {"kv", Table::Align::kRight, 2},
                                      {"clusters", Table::Align::kRight, 8}};
   for (const Measure& measure : kMeasures) {
-    const auto width = static_cast<std::size_t>(2 * measure.digits + 3);
+    const auto width = 2 * static_cast<std::size_t>(measure.digits) + 3;
     columns.push_back({measure.name, Table::Align::kLeft, width});
   }
   Table table(std::move(columns));

@@ -202,9 +202,9 @@ TEST(Convert, RoundsAsTheScalarFunctionDoes) {
     const float value = kvreplay::to_float(Half{static_cast<std::uint16_t>(i)});
     const float next = kvreplay::to_float(Half{static_cast<std::uint16_t>(i + 1)});
     const float middle = 0.5f * value + 0.5f * next;
-    const float infinity = std::numeric_limits<float>::infinity();
-    floats.insert(floats.end(), {value, middle, std::nextafter(middle, infinity),
-                                 std::nextafter(middle, -infinity)});
+    const float kInfinity = std::numeric_limits<float>::infinity();
+    floats.insert(floats.end(), {value, middle, std::nextafter(middle, kInfinity),
+                                 std::nextafter(middle, -kInfinity)});
   }
   Random random(8);
   for (int i = 0; i < 100000; ++i) {
@@ -238,15 +238,15 @@ TEST(Convert, TouchesNothingBeyondTheEnd) {
 }
 
 TEST(AllFinite, FindsOneValueAtEveryPlace) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const std::int64_t n : kAwkwardSizes) {
     std::vector<float> values = random_floats(n, 10);
     values[0] = std::numeric_limits<float>::max();
-    values.push_back(infinity);  // beyond the end
+    values.push_back(kInfinity);  // beyond the end
     for (const Isa isa : available_isas()) {
       const WithIsa with(isa);
       EXPECT_TRUE(all_finite(values.data(), n)) << isa_name(isa) << " " << n;
-      for (const float wrong : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      for (const float wrong : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
         for (std::int64_t i = 0; i < n; ++i) {
           const float kept = std::exchange(values[at(i)], wrong);
           EXPECT_FALSE(all_finite(values.data(), n)) << isa_name(isa) << " " << n << " at " << i;

@@ -84,22 +84,22 @@ TEST(TopK, SurvivesScoresThatMisleadTheSample) {
 }
 
 TEST(TopK, InfinitiesAreScores) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
-  std::vector<float> scores(6000, -infinity);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> scores(6000, -kInfinity);
   scores[10] = 1.0f;
-  scores[5000] = infinity;
+  scores[5000] = kInfinity;
   for (const std::int64_t k : {1, 2, 3, 100, 6000}) expect_top_k(scores, k);
 }
 
 TEST(OrderDescending, MatchesAStableSort) {
-  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const std::int64_t n : kAwkwardSizes) {
     expect_order(random_floats(n, 24));
     expect_order(tied_floats(n, 25));
   }
   expect_order(random_floats(50000, 26));
   expect_order(tied_floats(50000, 27));
-  expect_order({0.0f, -0.0f, 1.0f, -infinity, infinity, -1e-45f, 1e-45f, -0.0f, 0.0f});
+  expect_order({0.0f, -0.0f, 1.0f, -kInfinity, kInfinity, -1e-45f, 1e-45f, -0.0f, 0.0f});
   expect_order({});
 }
 

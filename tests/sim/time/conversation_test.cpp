@@ -224,11 +224,11 @@ TEST(Restore, CrossesWhereReadingATokenTakesNoLongerThanComputingIt) {
       restore_times(model, platform, device, {.tokens = 10'000, .new_tokens = 1});
   EXPECT_EQ(times.bytes, 10'000 * per_token);
   test::expect_close("restoring, s", seconds(times.restore_ns), 10'000.0 * per_token / 1e6);
+  constexpr std::int64_t kPairs = std::int64_t{10'000} * 10'001 / 2;  // of a query and a key
   // Each layer rounds to a nanosecond.
   EXPECT_NEAR(static_cast<double>(times.recompute_ns),
               static_cast<double>(kModelLayers *
-                                  (2 * kLayerWeights * 10'000 +
-                                   4 * kQueryElements * (std::int64_t{10'000} * 10'001 / 2))),
+                                  (2 * kLayerWeights * 10'000 + 4 * kQueryElements * kPairs)),
               kModelLayers);
   const Prefix next{.new_tokens = 1};
   const auto found = restore_crossover(model, platform, device, next, 1 << 16);

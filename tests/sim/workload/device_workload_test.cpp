@@ -31,7 +31,7 @@ class DeviceWorkloadTest : public testing::Test {
       schedule.compute(1'000'000);
       schedule.wait(batch);
     }
-    const std::string file = folder_.file("three.schedule");
+    std::string file = folder_.file("three.schedule");
     write_text_file(file, schedule.text());
     return file;
   }

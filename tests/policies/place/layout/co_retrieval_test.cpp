@@ -173,7 +173,7 @@ class Bench {
     LayoutTraffic traffic;
     layout_->end_prompt(0, stored_, traffic);
   }
-  [[nodiscard]] std::vector<Extent> locate(std::vector<GroupId> groups) const {
+  [[nodiscard]] std::vector<Extent> locate(const std::vector<GroupId>& groups) const {
     std::vector<Extent> extents;
     for (const GroupId group : groups) layout_->locate(0, group, stored_, extents);
     coalesce(extents);
