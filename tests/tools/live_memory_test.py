@@ -15,7 +15,7 @@ import unittest
 import numpy as np
 
 import tiny_model
-from program import PROGRAM, ProgramTest
+from program import PROGRAM, SANITIZED, ProgramTest
 
 LAYERS, QUERY_HEADS, KV_HEADS, DIM, HIDDEN = 8, 4, 2, 128, 64
 SHORT, LONG, STEPS = 512, 1536, 24
@@ -58,6 +58,7 @@ class Run:
         self.memory = manifest["memory"]
 
 
+@unittest.skipIf(SANITIZED, "a sanitizer has its own memory")
 class LiveMemory(ProgramTest):
     @classmethod
     def setUpClass(cls):
