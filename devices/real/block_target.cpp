@@ -177,7 +177,7 @@ BlockTarget::BlockTarget(BlockTarget&& other) noexcept
       writable_(other.writable_),
       is_block_device_(other.is_block_device_),
       size_bytes_(other.size_bytes_),
-      alignment_(other.alignment_),
+      alignment_(std::move(other.alignment_)),
       direct_io_proof_(std::move(other.direct_io_proof_)) {}
 
 BlockTarget BlockTarget::duplicate() const {

@@ -306,16 +306,16 @@ class DeviceTest(ProgramTest):
         self.succeed("device", "describe", f"./{out}", "--size", "4K", "--depth", "1")
 
     def test_calibrate_takes_the_writes_in_sequence(self):
-        self.measurement("both.json", ("ufs31",), (0, 100))
-        both = json.loads((self.folder / "both.json").read_text())
+        self.measurement("places.json", ("ufs31",), (0, 100))
+        both = json.loads((self.folder / "places.json").read_text())
         both["points"] += [{**point, "pattern": "sequential", "iops": 2 * point["iops"],
                             "mean_us": point["mean_us"] / 2}
                            for point in both["points"] if point["write_share"] == 1]
-        (self.folder / "both.json").write_text(json.dumps(both))
+        (self.folder / "places.json").write_text(json.dumps(both))
         rates = {}
-        for writes, source in (("random", "the random writes of both.json"),
-                               ("sequential", "the writes in sequence of both.json")):
-            self.succeed("device", "calibrate", "both.json", "--part", "waves", "--writes", writes, "--out",
+        for writes, source in (("random", "the random writes of places.json"),
+                               ("sequential", "the writes in sequence of places.json")):
+            self.succeed("device", "calibrate", "places.json", "--part", "waves", "--writes", writes, "--out",
                          f"{writes}.json")
             preset = json.loads((self.folder / f"{writes}.json").read_text())
             self.assertIn(source, preset["write_request_us"]["source"])
