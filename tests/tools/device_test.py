@@ -2,6 +2,7 @@
 """`kvreplay device`: describe a model, probe a file, and fit a model to it."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -102,6 +103,13 @@ class DeviceTest(ProgramTest):
         self.need_direct_io()
         probe = self.probe(self.target, "--size", "8K,64K", "--depth", "1,2")
         self.succeed("plot", "device", "probe.json", "--out", "probe.png")
+        # A number is hashed as it is written, shortest or not.
+        text = json.dumps({**probe, "sha256": None, "seconds": 0.5}).replace('"seconds": 0.5', '"seconds": 0.50')
+        content = json.dumps({name: value for name, value in json.loads(text).items() if name != "sha256"},
+                             sort_keys=True, separators=(",", ":")).replace('"seconds":0.5', '"seconds":0.50')
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        (self.folder / "longer.json").write_text(text.replace('"sha256": null', f'"sha256": "{digest}"'))
+        self.succeed("plot", "device", "longer.json", "--out", "longer.png")
         probe["points"][0]["iops"] = -3
         (self.folder / "edited.json").write_text(json.dumps(probe))
         self.refuses(("plot", "device", "edited.json", "--out", "edited.png"),
