@@ -13,7 +13,7 @@ import subprocess
 import time
 import unittest
 
-from program import PROGRAM, SOURCE, ProgramTest
+from program import PROGRAM, SOURCE, ProgramTest, wait_until_open
 
 MIB = 1 << 20
 # A small model, so that its plan is small too.
@@ -197,7 +197,7 @@ class DeviceReplayTest(ProgramTest):
         self.need_direct_io()
         target = self.folder / "shrinks.bin"
         target.write_bytes(os.urandom(4 * MIB))
-        # The first step takes a second; the file is cut in it.
+        # The first step takes three seconds; the file is cut in it.
         plan = self.write_schedule(
             "shrinks.schedule", "step", "compute 3000000000", "submit 1", "r 0 4096", "wait 0",
             "step", "submit 1", f"r {3 * MIB} 4096", "wait 1")
@@ -205,7 +205,8 @@ class DeviceReplayTest(ProgramTest):
             [PROGRAM, "device", "replay", plan, "--model-device", "ufs40", "--target", target,
              "--out", "shrunk"], cwd=self.folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True)
-        time.sleep(1.5)
+        wait_until_open(process, "shrinks.bin")
+        time.sleep(1)
         os.truncate(target, MIB)
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 2, errors)
@@ -256,7 +257,8 @@ class DeviceReplayTest(ProgramTest):
             [PROGRAM, "device", "replay", plan, "--model-device", "ufs40", "--target", "slow.bin",
              "--out", "interrupted"], cwd=self.folder, stderr=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True)
-        time.sleep(3)
+        wait_until_open(process, "slow.bin")
+        time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, -signal.SIGINT, errors)

@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from program import PROGRAM, SOURCE, ProgramTest
+from program import PROGRAM, SOURCE, ProgramTest, wait_until_open
 
 MIB = 1 << 20
 
@@ -189,7 +189,8 @@ class DeviceTest(ProgramTest):
             process = subprocess.Popen(
                 [PROGRAM, "device", "probe", self.target, "--size", "64K", "--depth",
                  ",".join(["1"] * 900), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE)
-            time.sleep(1.5)
+            wait_until_open(process, self.target.name)
+            time.sleep(1)
             process.send_signal(name)
             _, errors = process.communicate(timeout=60)
             self.assertEqual(process.returncode, -name, errors)
@@ -206,7 +207,7 @@ class DeviceTest(ProgramTest):
             [PROGRAM, "device", "probe", self.target, "--size", "64K", "--depth",
              ",".join(["1"] * 15), "--seconds", "0.1", "--out", out], stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-        time.sleep(0.5)
+        wait_until_open(process, self.target.name)
         process.send_signal(signal.SIGHUP)
         _, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0, errors)

@@ -45,10 +45,10 @@ class FaultyDeviceTest(ProgramTest):
             time.sleep(0.01)
         return mount / "device"
 
-    def start(self, words):
+    def start(self, words, stdout=subprocess.DEVNULL):
         """`kvreplay WORDS`, whose standard error can be read; it ends with the test, or if it hangs."""
         process = subprocess.Popen([PROGRAM, *map(str, words)], cwd=self.folder,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                   stdout=stdout, stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         hang = threading.Timer(PATIENCE, process.kill)

@@ -4,7 +4,7 @@ or loses its name. Each ends in one line that names the target, or changes no to
 
 import csv
 import os
-import time
+import subprocess
 import unittest
 
 import numpy as np
@@ -30,9 +30,9 @@ class LiveFaults(FaultyDeviceTest):
                 *more]
 
     def run_until(self, words, then):
-        """Exit code and standard error; `then` is called when the run is under way."""
-        process = self.start(words)
-        time.sleep(1)
+        """Exit code and standard error; `then` is called when a step has been made."""
+        process = self.start(words, stdout=subprocess.PIPE)
+        process.stdout.read(1)
         then()
         _, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, errors

@@ -1,6 +1,7 @@
 """Runs the built kvreplay in a folder of its own; for the tests beside this file, which also find
 the Python package by it."""
 
+import contextlib
 import importlib
 import os
 import pathlib
@@ -9,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import unittest
 
@@ -82,6 +84,25 @@ def what_threads_do(pid):
                 return str(error.strerror)
         found.append(f"{read('stat').rpartition(')')[2][:2]} {read('wchan')} {read('syscall')}")
     return "; ".join(found)
+
+
+def open_files(pid):
+    """Their paths; the process may close a file, or end, while they are read."""
+    files = []
+    with contextlib.suppress(FileNotFoundError):
+        for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                files.append(os.readlink(link))
+    return files
+
+
+def wait_until_open(process, name, seconds=60):
+    """Until the process has a file open whose path ends with `name`."""
+    end = time.monotonic() + seconds
+    while not any(file.endswith(name) for file in open_files(process.pid)):
+        if process.poll() is not None or time.monotonic() > end:
+            raise AssertionError(f"{name} was not opened")
+        time.sleep(0.01)
 
 
 def run_with_patience(seconds, command, **options):

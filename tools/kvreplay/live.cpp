@@ -117,15 +117,19 @@ class NoAdapters final : public AdapterSource {
   }
 };
 
-/// Prints what the model says as it comes.
+/// Prints what the model says as it comes: text, or ids where the model has no tokenizer.
 class Printer {
  public:
-  Printer(const Model& model, bool quiet) {
+  Printer(const Model& model, bool quiet) : quiet_(quiet) {
     if (!quiet) pieces_ = token_pieces(model);
   }
   void operator()(std::int32_t id) {
-    if (static_cast<std::size_t>(id) >= pieces_.size()) return;
-    std::cout << pieces_[static_cast<std::size_t>(id)] << std::flush;
+    if (quiet_) return;
+    if (pieces_.empty()) {
+      std::cout << id << ' ' << std::flush;
+    } else if (static_cast<std::size_t>(id) < pieces_.size()) {
+      std::cout << pieces_[static_cast<std::size_t>(id)] << std::flush;
+    }
     said_ = true;
   }
   void end() const {
@@ -133,6 +137,7 @@ class Printer {
   }
 
  private:
+  bool quiet_;
   std::vector<std::string> pieces_;
   bool said_ = false;
 };
