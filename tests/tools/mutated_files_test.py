@@ -15,7 +15,7 @@ import unittest
 import h5py
 
 import tiny_model
-from program import PROGRAM, SOURCE, ProgramTest, processor_seconds, run_with_patience
+from program import PROGRAM, SLOWER, SOURCE, ProgramTest, processor_seconds, run_with_patience
 
 MUTATIONS = int(os.environ.get("MUTATIONS", "3"))
 SEED = int(os.environ.get("SEED", "1"))
@@ -88,7 +88,7 @@ class MutatedFiles(ProgramTest):
         before = processor_seconds()
         result = run_with_patience(STUCK, [PROGRAM, *map(str, command)], cwd=self.folder)
         self.assertLess(processor_seconds() - before,
-                        PATIENCE * (10 if "calibrate" in command else 1), "hangs")
+                        SLOWER * PATIENCE * (10 if "calibrate" in command else 1), "hangs")
         return result.returncode, result.stdout, result.stderr
 
     def mutate(self, name, command, out=None, *, ours=False, text=False, mutation=None):

@@ -18,6 +18,7 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("KVREPLAY_PROGRAM", str(SOURCE / "build/dev/kvreplay"))
 # A sanitizer has its own malloc, and memory that no limit is meant for.
 SANITIZED = bool(os.environ.get("KVREPLAY_SANITIZE"))
+SLOWER = 20 if SANITIZED else 1  # limits of processor time grow with it
 SHIPPED_TRACE = SOURCE / "traces/data/smollm2-135m-story-3k.kvtrace.h5"
 SHIPPED_PROMPT = 3072
 
