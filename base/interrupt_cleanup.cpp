@@ -1,10 +1,10 @@
 #include "base/interrupt_cleanup.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <ctime>
-#include <iostream>
 #include <latch>
 #include <system_error>
 #include <utility>
@@ -14,18 +14,29 @@
 namespace kvreplay {
 namespace {
 
+/// Writes to standard error what is said last: other threads, which still run, write to nowhere
+/// from then on. May be called by a signal's handler.
+void write_last(std::string_view text) {
+  const int error = ::dup(STDERR_FILENO);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (error >= 0 && nowhere >= 0) ::dup2(nowhere, STDERR_FILENO);
+  [[maybe_unused]] const ssize_t written =
+      ::write(error >= 0 ? error : STDERR_FILENO, text.data(), text.size());
+}
+
 void clean_up_and_end(int signal) {
   const std::string_view said = remove_temporary_files()
                                     ? "\nkvreplay: interrupted; nothing was written\n"
                                     : "\nkvreplay: interrupted\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, said.data(), said.size());
+  write_last(said);
   std::raise(signal);  // takes effect at the handler's end
 }
 
-void write_line(std::string_view line) {
-  [[maybe_unused]] ssize_t written = 0;
-  if (::isatty(STDERR_FILENO) != 0) written = ::write(STDERR_FILENO, "\n", 1);  // after progress
-  written = ::write(STDERR_FILENO, line.data(), line.size());
+void write_last_line(std::string_view line) {
+  if (::isatty(STDERR_FILENO) != 0) {  // after progress
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, "\n", 1);
+  }
+  write_last(line);
 }
 
 /// What end_program() was asked for. The first caller fills it in, and only then sets `said`.
@@ -55,12 +66,12 @@ void end_program(std::string_view message, int exit_code) {
     program_ending.said = true;
     for (int i = 0; has_waiter && i < kMoments; ++i) ::nanosleep(&kMoment, nullptr);
     remove_temporary_files();
-    write_line(message);
+    write_last_line(message);
     ::_exit(exit_code);
   }
   // Another thread ends the program. Or this one has failed while it did.
   for (int i = 0; i < 2 * kMoments; ++i) ::nanosleep(&kMoment, nullptr);
-  write_line(message);
+  write_last_line(message);
   ::_exit(exit_code);
 }
 
@@ -122,12 +133,12 @@ void InterruptCleanup::wait(const std::stop_token& stop) const {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
     if (program_ending.said) {
       remove_outputs();
-      write_line(program_ending.message);
+      write_last_line(program_ending.message);
       ::_exit(program_ending.exit_code);
     }
     if (signal < 0) continue;
     remove_outputs();
-    std::cerr << "\nkvreplay: interrupted; " << what_is_left_ << std::endl;
+    write_last("\nkvreplay: interrupted; " + what_is_left_ + "\n");
     ::_exit(128 + signal);
   }
 }

@@ -10,7 +10,7 @@ from unittest import mock
 import nbclient
 import nbformat
 
-from program import PROGRAM, SOURCE, ProgramTest
+from program import PROGRAM, SLOWER, SOURCE, ProgramTest
 
 sys.path.insert(0, str(SOURCE / "tools/scripts"))
 from strip_notebooks import stripped  # noqa: E402  (where it lies comes first)
@@ -33,7 +33,7 @@ class Notebooks(ProgramTest):
                        "JUPYTER_RUNTIME_DIR": str(self.folder / "jupyter")}
         with mock.patch.dict(os.environ, environment):
             # The kernel of this Python, whatever others the user has registered.
-            client = nbclient.NotebookClient(book, timeout=300, kernel_name="python3",
+            client = nbclient.NotebookClient(book, timeout=300 * SLOWER, kernel_name="python3",
                                              resources={"metadata": {"path": str(copy)}})
             client.create_kernel_manager().kernel_spec.argv[0] = sys.executable
             return client.execute()
