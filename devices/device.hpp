@@ -82,6 +82,9 @@ class Device {
   /// Starts in the state in which writes arrive faster than they are stored: with a full write
   /// buffer. Call after settle() and before the first command.
   virtual void fill_write_buffer() {}
+  /// Starts in the state after long use at the limits on its rates, with nothing left that it lets
+  /// pass at once after a rest. Call before the first command, at virtual time 0.
+  virtual void use_up_burst() {}
   [[nodiscard]] virtual DeviceLimits limits() const = 0;
   [[nodiscard]] virtual DeviceCounters counters() const = 0;
   /// Energy in nanojoules of everything that the device has done, after being on for this long; NaN

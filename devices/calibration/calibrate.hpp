@@ -66,7 +66,8 @@ struct Calibration {
 [[nodiscard]] Calibration calibrate(const ConfigNode& base, std::span<const MeasuredPoint> points,
                                     const CalibrateOptions& options);
 
-/// Fits the `waves` model to the same points: reads and, where there are enough, writes.
+/// Fits the `waves` model to the same points: reads and, where there are enough, writes. A limit
+/// on a rate, and a ring, is taken where it takes enough off the loss.
 [[nodiscard]] Calibration calibrate_waves(const ConfigNode& base,
                                           std::span<const FittedPoint> points,
                                           const CalibrateOptions& options);

@@ -9,11 +9,13 @@
 namespace kvreplay {
 namespace {
 
-/// Of a device whose rates do not depend on what was written before.
+/// Of a device whose rates do not depend on what was written before. The points of a measurement
+/// follow each other without a rest.
 void run_without_state(const DeviceSpec& spec, FittedPoint& point) {
   Workload workload = workload_of(point.measured);
   workload.write_share = point.measured.write_share;
   workload.requests = std::max<std::uint64_t>(600, 8 * std::uint64_t{point.measured.depth});
+  workload.burst_used_up = true;
   const Measurement found = measure(spec, workload);
   point.iops = found.iops;
   point.mean_us = found.mean_us;

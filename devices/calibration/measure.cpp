@@ -32,6 +32,7 @@ class ClosedLoop final : public EventHandler {
     Random places(Random::derive(workload_.seed, 1));
     device_->settle(workload_.range_bytes, places);
     if (workload_.write_buffer_full) device_->fill_write_buffer();
+    if (workload_.burst_used_up) device_->use_up_burst();
     for (std::uint32_t i = 0; i < workload_.depth; ++i) submit(i);
     simulation_.run();
     return summary();

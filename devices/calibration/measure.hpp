@@ -17,6 +17,7 @@ struct Workload {
   std::uint64_t seed = 0;
   bool sequential = false;         ///< in order from 0, repeatedly; otherwise at random
   bool write_buffer_full = false;  ///< at the start, as after long, fast writing
+  bool burst_used_up = false;      ///< at the start, as after long use at the limits of a rate
   double path_us = 0;  ///< time of each request on its way to the device, independent of the others
 };
 

@@ -6,10 +6,12 @@
 // In a closed loop of depth d, a request then takes wave_us + d (request_us + bytes /
 // transfer_mb_s). Where guest and host share a ring of descriptors, a wave has no more commands
 // than the ring takes. A limit on requests or bytes, as hosts put on their guests' disks, is a
-// bucket of tokens that holds what limit_burst_s bring.
+// bucket of tokens that holds what limit_burst_s bring. Reads and writes take from one bucket,
+// unless writes have a limit of their own: then neither waits for the tokens of the other.
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -30,10 +32,40 @@ class Bucket {
   /// When so much may be taken.
   [[nodiscard]] SimTime allowed_at(SimTime now) const { return std::max(now, full_at_ - burst_); }
   void take(SimTime tokens_ns, SimTime now) { full_at_ = std::max(full_at_, now) + tokens_ns; }
+  /// At time 0.
+  void empty() { full_at_ = burst_; }
 
  private:
   SimTime burst_;
   SimTime full_at_ = 0;
+};
+
+/// A limit on requests and one on bytes; 0: none.
+class RateLimits {
+ public:
+  RateLimits(double iops, double mb_s, SimTime burst)
+      : iops_(iops), mb_s_(mb_s), requests_(burst), bytes_(burst) {}
+
+  [[nodiscard]] SimTime allowed_at(SimTime now) const {
+    SimTime at = now;
+    if (iops_ > 0) at = std::max(at, requests_.allowed_at(now));
+    if (mb_s_ > 0) at = std::max(at, bytes_.allowed_at(now));
+    return at;
+  }
+  void take(std::uint64_t bytes, SimTime now) {
+    if (iops_ > 0) requests_.take(from_us(1e6 / iops_), now);
+    if (mb_s_ > 0) bytes_.take(transfer_time(bytes, mb_s_), now);
+  }
+  void empty() {
+    requests_.empty();
+    bytes_.empty();
+  }
+
+ private:
+  double iops_;
+  double mb_s_;
+  Bucket requests_;
+  Bucket bytes_;
 };
 
 class WavesDevice final : public Device, private EventHandler {
@@ -49,12 +81,16 @@ class WavesDevice final : public Device, private EventHandler {
                 from_us(of_write(arguments, "write_request_us", "request_us")),
                 of_write(arguments, "write_transfer_mb_s", "transfer_mb_s")},
         ring_entries_(static_cast<std::uint64_t>(arguments.integer("ring_entries"))),
-        together_(arguments.text("completion") == "together"),
-        limit_iops_(arguments.real("limit_iops")),
-        limit_mb_s_(arguments.real("limit_mb_s")),
-        requests_(from_us(arguments.real("limit_burst_s") * 1e6)),
-        bytes_(from_us(arguments.real("limit_burst_s") * 1e6)) {
+        together_(arguments.text("completion") == "together") {
     check_multiple(arguments, "max_transfer_bytes", "logical_block_bytes");
+    const SimTime burst = from_us(arguments.real("limit_burst_s") * 1e6);
+    queues_.push_back(
+        {RateLimits(arguments.real("limit_iops"), arguments.real("limit_mb_s"), burst)});
+    const double write_iops = arguments.real("write_limit_iops");
+    const double write_mb_s = arguments.real("write_limit_mb_s");
+    if (write_iops > 0 || write_mb_s > 0) {
+      queues_.push_back({RateLimits(write_iops, write_mb_s, burst)});
+    }
   }
 
   void submit(const IoCommand& command, EventHandler& done, std::uint64_t argument) override {
@@ -62,8 +98,14 @@ class WavesDevice final : public Device, private EventHandler {
     (command.write ? counters_.write_commands : counters_.read_commands) += 1;
     (command.write ? counters_.host_write_bytes : counters_.host_read_bytes) += command.bytes;
     (command.write ? counters_.flash_write_bytes : counters_.flash_read_bytes) += command.bytes;
-    waiting_.push({command, &done, argument});
-    if (!serving_) begin();
+    Queue& queue = queues_[command.write ? queues_.size() - 1 : 0];
+    const bool first = queue.waiting.empty();
+    queue.waiting.push({command, &done, argument, submitted_++});
+    // What waits for tokens of reads does not keep a write waiting, nor the reverse.
+    if (!serving_ || (waits_for_tokens_ && first)) begin();
+  }
+  void use_up_burst() override {
+    for (Queue& queue : queues_) queue.limits.empty();
   }
   [[nodiscard]] DeviceLimits limits() const override { return limits_; }
   [[nodiscard]] DeviceCounters counters() const override { return counters_; }
@@ -73,6 +115,12 @@ class WavesDevice final : public Device, private EventHandler {
     IoCommand command;
     EventHandler* done = nullptr;
     std::uint64_t argument = 0;
+    std::uint64_t number = 0;  ///< in the order of arrival
+  };
+  /// Commands that share limits.
+  struct Queue {
+    RateLimits limits;
+    Fifo<Submission> waiting = {};
   };
   struct Costs {
     SimTime wave = 0;
@@ -80,36 +128,53 @@ class WavesDevice final : public Device, private EventHandler {
     double mb_s = 0;
   };
 
-  [[nodiscard]] SimTime allowed_at(SimTime now) const {
-    SimTime at = now;
-    if (limit_iops_ > 0) at = std::max(at, requests_.allowed_at(now));
-    if (limit_mb_s_ > 0) at = std::max(at, bytes_.allowed_at(now));
-    return at;
+  /// The queue whose first command may be taken now and came first; nullptr where there is none.
+  [[nodiscard]] Queue* next(SimTime now) {
+    Queue* found = nullptr;
+    for (Queue& queue : queues_) {
+      if (queue.waiting.empty() || queue.limits.allowed_at(now) > now) continue;
+      if (found == nullptr || queue.waiting.front().number < found->waiting.front().number) {
+        found = &queue;
+      }
+    }
+    return found;
   }
 
-  /// The end of a wave, or the time at which one may begin.
-  void on_event(std::uint64_t /*argument*/) override { begin(); }
+  /// The end of a wave, or the time at which one may begin; since then, another may have begun.
+  void on_event(std::uint64_t argument) override {
+    if (argument == awaited_) begin();
+  }
+  void await(SimTime at) { simulation_.schedule(at, *this, ++awaited_); }
 
   void begin() {
-    serving_ = !waiting_.empty();
-    if (!serving_) return;
     const SimTime now = simulation_.now();
-    if (const SimTime at = allowed_at(now); at > now) {
-      simulation_.schedule(at, *this, 0);
+    serving_ = false;
+    waits_for_tokens_ = false;
+    SimTime allowed_at = std::numeric_limits<SimTime>::max();
+    for (const Queue& queue : queues_) {
+      if (queue.waiting.empty()) continue;
+      serving_ = true;
+      allowed_at = std::min(allowed_at, queue.limits.allowed_at(now));
+    }
+    if (!serving_) return;
+    if (allowed_at > now) {
+      waits_for_tokens_ = true;
+      await(allowed_at);
       return;
     }
     std::vector<Submission> wave;
     std::uint64_t descriptors = 0;
     SimTime end = now;
-    while (!waiting_.empty() && wave.size() < limits_.queue_depth && allowed_at(now) == now) {
-      const Submission& next = waiting_.front();
-      descriptors += ring_descriptors(next.command.bytes);
+    while (wave.size() < limits_.queue_depth) {
+      Queue* const queue = next(now);
+      if (queue == nullptr) break;
+      const Submission& first = queue->waiting.front();
+      descriptors += ring_descriptors(first.command.bytes);
       if (ring_entries_ > 0 && descriptors > ring_entries_ && !wave.empty()) break;
-      end = std::max(end, now + (next.command.write ? writes_ : reads_).wave);
-      if (limit_iops_ > 0) requests_.take(from_us(1e6 / limit_iops_), now);
-      if (limit_mb_s_ > 0) bytes_.take(transfer_time(next.command.bytes, limit_mb_s_), now);
-      wave.push_back(next);
-      waiting_.pop();
+      end = std::max(end, now + (first.command.write ? writes_ : reads_).wave);
+      queue->limits.take(first.command.bytes, now);
+      wave.push_back(first);
+      queue->waiting.pop();
     }
     std::vector<SimTime> ends;
     for (const Submission& submission : wave) {
@@ -120,7 +185,7 @@ class WavesDevice final : public Device, private EventHandler {
     for (std::size_t i = 0; i < wave.size(); ++i) {
       simulation_.schedule(together_ ? end : ends[i], *wave[i].done, wave[i].argument);
     }
-    simulation_.schedule(end, *this, 0);
+    await(end);
   }
 
   Simulation& simulation_;
@@ -129,12 +194,11 @@ class WavesDevice final : public Device, private EventHandler {
   const Costs writes_;
   const std::uint64_t ring_entries_;
   const bool together_;
-  const double limit_iops_;
-  const double limit_mb_s_;
-  Bucket requests_;
-  Bucket bytes_;
-  Fifo<Submission> waiting_;
-  bool serving_ = false;  ///< a wave is under way, or waits for tokens
+  std::vector<Queue> queues_;  ///< of all commands, or of reads and of writes
+  std::uint64_t submitted_ = 0;
+  std::uint64_t awaited_ = 0;      ///< number of the event that counts
+  bool serving_ = false;           ///< a wave is under way, or waits for tokens
+  bool waits_for_tokens_ = false;  ///< every queue that is not empty does
   DeviceCounters counters_;
 };
 
@@ -162,6 +226,11 @@ std::vector<Parameter> wave_parameters() {
                        "whether a command completes when it has been moved, or with its wave"),
       real_parameter("limit_iops", "1/s", 0, {0, 1e9}, "limit on commands per second; 0: none"),
       real_parameter("limit_mb_s", "MB/s", 0, {0, 1e6}, "limit on bytes per second; 0: none"),
+      real_parameter(
+          "write_limit_iops", "1/s", 0, {0, 1e9},
+          "limit on writes per second; with it or write_limit_mb_s, the limits above are "
+          "of reads alone; both 0: reads and writes share those"),
+      real_parameter("write_limit_mb_s", "MB/s", 0, {0, 1e6}, "limit on bytes written per second"),
       real_parameter("limit_burst_s", "s", 0.1, {0, 1e4},
                      "what the limits bring in this time may be taken at once"),
   };

@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/engine/simulation.hpp"
+#include "base/random.hpp"
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measure.hpp"
 #include "devices/device_config.hpp"
@@ -91,8 +93,44 @@ TEST(WavesDevice, LimitsLetBurstsPass) {
   const std::string few = R"(, "queue_depth": 8, "limit_iops": 1000, "limit_burst_s": 0.1)";
   EXPECT_NEAR(rate(few, 4096, 20000).iops, 1000, 10);
   EXPECT_GT(rate(few, 4096, 90).iops, 50000) << "within the burst";
+  const Workload after_long_use{
+      .bytes = 4096, .depth = 8, .requests = 90, .range_bytes = 1 << 30, .burst_used_up = true};
+  EXPECT_NEAR(measure(waves(few), after_long_use).iops, 1000, 30);
   EXPECT_NEAR(rate(R"(, "queue_depth": 8, "limit_mb_s": 10, "limit_burst_s": 0)", 65536, 2000).mb_s,
               10, 0.1);
+}
+
+TEST(WavesDevice, WritesShareTheLimitsUnlessTheyHaveTheirOwn) {
+  const auto mixed = [](const std::string& limits, double write_share) {
+    return measure(waves(R"(, "queue_depth": 64, "limit_iops": 1000)" + limits),
+                   {.bytes = 4096,
+                    .depth = 8,
+                    .requests = 8000,
+                    .write_share = write_share,
+                    .range_bytes = 1 << 30,
+                    .burst_used_up = true});
+  };
+  for (const double share : {0.0, 0.5, 1.0}) EXPECT_NEAR(mixed("", share).iops, 1000, 10) << share;
+  const std::string apart = R"(, "write_limit_iops": 500)";
+  EXPECT_NEAR(mixed(apart, 0).iops, 1000, 10);
+  EXPECT_NEAR(mixed(apart, 1).iops, 500, 5);
+  EXPECT_NEAR(mixed(apart, 0.5).iops, 1000, 30) << "as many reads as writes";
+  EXPECT_NEAR(mixed(apart, 0.1).iops, 1000 / 0.9, 40) << "the limit of reads";
+  EXPECT_NEAR(mixed(R"(, "write_limit_mb_s": 4.096)", 1).iops, 1000, 10);
+  EXPECT_GT(mixed(R"(, "write_limit_iops": 1e9)", 1).iops, 50000);
+}
+
+TEST(WavesDevice, AReadDoesNotWaitForTheTokensOfWrites) {
+  const Measurement mixed =
+      measure(waves(R"(, "queue_depth": 64, "write_limit_iops": 500)"), {.bytes = 4096,
+                                                                         .depth = 8,
+                                                                         .requests = 8000,
+                                                                         .write_share = 0.5,
+                                                                         .range_bytes = 1 << 30,
+                                                                         .burst_used_up = true});
+  EXPECT_NEAR(mixed.iops, 1000, 30);
+  EXPECT_LT(mixed.read_mean_us, 200);
+  EXPECT_NEAR(mixed.write_mean_us, 2 * 8 * 1000, 500) << "Little's law";
 }
 
 TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
@@ -114,7 +152,8 @@ std::vector<MeasuredPoint> measured_points(const DeviceSpec& read, const DeviceS
                                                         .depth = depth,
                                                         .requests = 4000,
                                                         .write_share = write_share,
-                                                        .range_bytes = 1 << 30});
+                                                        .range_bytes = 1 << 30,
+                                                        .burst_used_up = true});
         points.push_back({.bytes = bytes,
                           .depth = depth,
                           .range_bytes = 1 << 30,
@@ -167,6 +206,70 @@ TEST(CalibrateWaves, FindsTheRing) {
     const std::string preset = preset_json(found, base, "mine", "mine", "", "points");
     const DeviceSpec parsed = DeviceSpec::parse(ConfigNode::parse(preset, "mine.json"));
     EXPECT_EQ(parsed.device.arguments().integer("ring_entries"), ring);
+  }
+}
+
+/// As if each had been measured with an error of the given size.
+std::vector<MeasuredPoint> noisy(std::vector<MeasuredPoint> points, double error,
+                                 std::uint64_t seed) {
+  Random random(seed);
+  for (MeasuredPoint& point : points) {
+    const double factor = std::exp(error * std::sqrt(12) * (random.uniform() - 0.5));
+    point.iops *= factor;
+    point.mean_us /= factor;
+  }
+  return points;
+}
+
+/// Those that were fitted.
+std::map<std::string, double> limits_of(const Calibration& found) {
+  std::map<std::string, double> limits;
+  for (const auto& [name, value] : found.fitted) {
+    if (name.find("limit_") != std::string::npos) limits[name] = value;
+  }
+  return limits;
+}
+
+TEST(CalibrateWaves, FindsTheLimits) {
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  struct Case {
+    const char* limits;
+    std::map<std::string, double> expected;
+  };
+  const std::vector<Case> cases{
+      {R"(, "limit_iops": 30000, "limit_mb_s": 400)", {{"limit_iops", 30000}, {"limit_mb_s", 400}}},
+      {R"(, "limit_iops": 20000, "write_limit_iops": 1e9)",
+       {{"limit_iops", 20000}, {"write_limit_iops", 1e9}}},
+      {R"(, "write_limit_mb_s": 300)", {{"write_limit_mb_s", 300}}}};
+  constexpr double kError = 0.03;
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.limits);
+    const DeviceSpec truth = waves(std::string(R"(, "queue_depth": 8)") + one.limits);
+    const Calibration found = calibrate(base, noisy(measured_points(truth, truth), kError, 1),
+                                        {.part = FittedPart::kWaves});
+    std::map<std::string, double> limits = limits_of(found);
+    EXPECT_EQ(limits.size(), one.expected.size());
+    const std::string preset = preset_json(found, base, "mine", "mine", "", "points");
+    const DeviceSpec parsed = DeviceSpec::parse(ConfigNode::parse(preset, "mine.json"));
+    for (const auto& [name, value] : one.expected) {
+      EXPECT_NEAR(limits[name], value, (0.01 + kError) * value) << name;
+      EXPECT_DOUBLE_EQ(parsed.device.arguments().real(name), limits[name]);
+    }
+    EXPECT_DOUBLE_EQ(parsed.device.arguments().real("limit_burst_s"), 0.1) << "not fitted";
+    for (const FittedPoint& point : found.points) {
+      EXPECT_LT(std::abs(point.iops_error()), 0.04 + 3 * kError);
+    }
+  }
+}
+
+TEST(CalibrateWaves, NoiseMakesNoLimit) {
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  const std::vector<MeasuredPoint> exact = measured_points(waves(), waves());
+  for (const double error : {0.0, 0.05, 0.15}) {
+    const Calibration found = calibrate(base, noisy(exact, error, 1), {.part = FittedPart::kWaves});
+    EXPECT_TRUE(limits_of(found).empty()) << error;
   }
 }
 
