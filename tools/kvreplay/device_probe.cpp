@@ -41,11 +41,10 @@ struct Collected {
   ProbeEnd end;
 };
 
-Collected measure(const ProbeOptions& options) {
+void measure(const ProbeOptions& options, Collected& collected) {
   const auto [device, target] =
       open_target(options.target, options.create_bytes, options.request.grid.writes(),
                   options.allow_destructive, options.remote);
-  Collected collected;
   std::optional<Progress> progress;
   const ProbeSink sink{[&, &device = device](const nlohmann::ordered_json& setting) {
                          collected.setting = setting;
@@ -70,7 +69,6 @@ Collected measure(const ProbeOptions& options) {
     if (collected.points.empty()) throw;
     collected.end.ended_by = error.what();
   }
-  return collected;
 }
 
 void probe(ProbeOptions options) {
@@ -91,7 +89,9 @@ void probe(ProbeOptions options) {
   output.claim();
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
-  const auto [setting, points, end] = measure(options);
+  Collected collected;
+  measure(options, collected);
+  const auto& [setting, points, end] = collected;
   stream << probe_document(setting, points, end, "kvreplay " + version());
   stream.close();
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");

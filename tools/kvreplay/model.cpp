@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -43,7 +44,8 @@ void convert_config(const FromConfig& options) {
   for (const std::string& note : model.notes) std::cerr << "kvreplay: note: " << note << '\n';
   std::cout << name << ": " << spec.layers << " layers, " << spec.attention_layers() << " attend; "
             << spec.query_heads << " query heads, " << spec.kv_heads << " KV heads of "
-            << spec.head_dim << "; " << static_cast<double>(spec.weight_bytes() / 1'000'000) / 1000
+            << spec.head_dim << "; "
+            << std::floor(static_cast<double>(spec.weight_bytes()) * 1e-6) / 1000
             << " GB of weights\n";
   std::cerr << "kvreplay: wrote " << options.out << "; `kvreplay run first --set model=./"
             << fs::path(options.out).lexically_normal().string() << "` uses it\n";

@@ -5,9 +5,8 @@
 namespace kvreplay {
 
 std::string read_size(std::string& text, const SizeOption& option) {
-  const std::string wrong = "found '" + text +
-                            "'; allowed: a whole number such as 4096 or a size such as " +
-                            option.example;
+  std::string wrong = "found '" + text +
+                      "'; allowed: a whole number such as 4096 or a size such as " + option.example;
   const std::optional<std::int64_t> bytes = parse_size(text);
   if (!bytes) return wrong;
   const auto size = static_cast<std::uint64_t>(*bytes);

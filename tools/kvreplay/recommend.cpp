@@ -43,7 +43,7 @@ struct RecommendOptions {
 
 /// "30s", "500ms", "2min", "30": in seconds.
 std::string read_seconds(std::string& text) {
-  const std::string wrong = "found '" + text + "'; allowed: a time such as 30s, 500ms or 2min";
+  std::string wrong = "found '" + text + "'; allowed: a time such as 30s, 500ms or 2min";
   std::size_t end = 0;
   double seconds = 0;
   try {

@@ -155,10 +155,10 @@ class LiveRunTest : public testing::TestWithParam<std::string> {
             .threads = 2,
             .check = true};
   }
-  static LiveResult run(const SystemSpec& system, std::shared_ptr<const BlockTarget> on,
+  static LiveResult run(const SystemSpec& system, const std::shared_ptr<const BlockTarget>& on,
                         const LiveOptions& live, const LiveRequest& request = {}) {
     std::atomic<bool> stop{false};
-    return run_live_on(model_, system, std::move(on), request, live, adapters_, stop).result;
+    return run_live_on(model_, system, on, request, live, adapters_, stop).result;
   }
   static ClosedLoopRun closed_loop(const SystemSpec& system, const std::vector<std::int32_t>& ids) {
     const NamedDecideSpec named{system.name, system.decide};
