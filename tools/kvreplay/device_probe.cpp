@@ -36,21 +36,22 @@ struct ProbeOptions {
 
 /// Collects the result.
 struct Collected {
-  nlohmann::ordered_json setting;
+  std::optional<nlohmann::ordered_json> setting;  ///< once the target is open
   std::vector<nlohmann::ordered_json> points;
   ProbeEnd end;
 };
 
-void measure(const ProbeOptions& options, Collected& collected) {
+Collected measure(const ProbeOptions& options) {
   const auto [device, target] =
       open_target(options.target, options.create_bytes, options.request.grid.writes(),
                   options.allow_destructive, options.remote);
+  Collected collected;
   std::optional<Progress> progress;
   const ProbeSink sink{[&, &device = device](const nlohmann::ordered_json& setting) {
-                         collected.setting = setting;
+                         nlohmann::ordered_json& known = collected.setting.emplace(setting);
                          if (device) {
-                           collected.setting["device"] = device->name();
-                           collected.setting["agent_sha256"] = device->hello().at("sha256");
+                           known["device"] = device->name();
+                           known["agent_sha256"] = device->hello().at("sha256");
                          }
                          for (const auto& refusal : setting.at("engine").at("refused")) {
                            std::cerr << "kvreplay: no " << refusal.at("engine").get<std::string>()
@@ -69,6 +70,7 @@ void measure(const ProbeOptions& options, Collected& collected) {
     if (collected.points.empty()) throw;
     collected.end.ended_by = error.what();
   }
+  return collected;
 }
 
 void probe(ProbeOptions options) {
@@ -89,15 +91,13 @@ void probe(ProbeOptions options) {
   output.claim();
   std::ofstream stream(output.temporary_path());
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "a writable folder");
-  Collected collected;
-  measure(options, collected);
-  const auto& [setting, points, end] = collected;
-  stream << probe_document(setting, points, end, "kvreplay " + version());
+  const auto [setting, points, end] = measure(options);
+  stream << probe_document(setting.value(), points, end, "kvreplay " + version());
   stream.close();
   if (!stream) throw UserError({options.out, ""}, "cannot be written", "free space");
   output.commit();
-  std::cerr << "kvreplay: " << points.size() << " of " << setting.at("points_wanted")
-            << " points by " << setting.at("engine").at("name").get<std::string>() << " in "
+  std::cerr << "kvreplay: " << points.size() << " of " << setting->at("points_wanted")
+            << " points by " << setting->at("engine").at("name").get<std::string>() << " in "
             << options.out << (end.ended_by.empty() ? "\n" : " (not complete)\n");
   if (!end.ended_by.empty() && !end.interrupted()) throw UserError(end.ended_by);
 }
