@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -62,14 +63,21 @@ void change(std::string& bytes, Random& random) {
   }
 }
 
-/// Changes per seed; FUZZ_CHANGES=N takes more.
-int changes_per_seed() {
-  const char* const given = std::getenv("FUZZ_CHANGES");
-  return given == nullptr ? 100 : std::atoi(given);
+int number_of(const char* variable, int otherwise) {
+  const char* const given = std::getenv(variable);
+  return given == nullptr ? otherwise : std::atoi(given);
 }
 
+std::string changed(std::string bytes, Random& random) {
+  for (std::uint64_t count = 1 + random.below(4); count > 0; --count) change(bytes, random);
+  return bytes;
+}
+
+// FUZZ_CHANGES=N takes more changes per seed; FUZZ_SECONDS=N goes on with changes of any seed.
 TEST_P(FuzzCorpus, IsReadOrRefused) {
-  const int changes = changes_per_seed();
+  const int changes = number_of("FUZZ_CHANGES", 100);
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::seconds(number_of("FUZZ_SECONDS", 0));
   const std::filesystem::path folder =
       std::filesystem::path(source_folder()) / "tests/fuzz/corpus" / GetParam().name;
   std::vector<std::string> seeds;
@@ -89,11 +97,12 @@ TEST_P(FuzzCorpus, IsReadOrRefused) {
     const int before = refusals;
     run(bytes);
     one_is_sound = one_is_sound || refusals == before;
-    for (int i = 0; i < changes; ++i) {
-      std::string changed = bytes;
-      for (std::uint64_t count = 1 + random.below(4); count > 0; --count) change(changed, random);
-      run(changed);
-    }
+    for (int i = 0; i < changes; ++i) run(changed(bytes, random));
+  }
+  while (std::chrono::steady_clock::now() < end && !HasFailure()) {
+    const std::string& seed = seeds[random.below(seeds.size())];
+    SCOPED_TRACE(seed);
+    run(changed(read_text_file(seed, "a seed"), random));
   }
   EXPECT_TRUE(one_is_sound) << "every seed is refused: is its format an old one?";
 }

@@ -215,9 +215,14 @@ class DeviceTest(ProgramTest):
 
     def test_calibrate_writes_a_preset_that_replays(self):
         self.need_direct_io()
-        # Long enough that rate and latency match the depth even if a busy machine stalls.
-        self.probe(self.target, "--size", "8K,32K,128K", "--depth", "1,4,16", seconds=0.2)
-        table = self.succeed("device", "calibrate", "probe.json", "--out", "mine.json")
+        for seconds in (0.2, 1, 3):  # what stalls a busy machine spoils short points, which are left out
+            self.probe(self.target, "--size", "8K,32K,128K", "--depth", "1,4,16", seconds=seconds)
+            (self.folder / "mine.json").unlink(missing_ok=True)
+            result = self.kvreplay("device", "calibrate", "probe.json", "--out", "mine.json")
+            if result.returncode == 0 and "left out" not in result.stderr:
+                break
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = result.stdout
         self.assertIn("Reads, held out", table)
         preset = json.loads((self.folder / "mine.json").read_text())
         self.assertEqual(preset["name"], "mine")
