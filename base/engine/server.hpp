@@ -18,12 +18,7 @@ class Server {
 
   /// Queues a job of `service` nanoseconds; `done.on_event(argument)` is called at its end.
   void use(SimTime service, EventHandler& done, std::uint64_t argument) {
-    use_after(0, service, done, argument);
-  }
-  /// The same, of a job that arrives `delay` nanoseconds from now. Jobs must be queued in the order
-  /// in which they arrive.
-  void use_after(SimTime delay, SimTime service, EventHandler& done, std::uint64_t argument) {
-    free_at_ = std::max(free_at_, simulation_->now() + delay) + service;
+    free_at_ = std::max(free_at_, simulation_->now()) + service;
     busy_ += service;
     simulation_->schedule(free_at_, done, argument);
   }

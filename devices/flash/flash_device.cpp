@@ -277,13 +277,7 @@ void FlashDevice::admit() {
     free_slots_.pop_back();
     slots_[slot].submission = host_queue_.front();
     host_queue_.pop();
-    const bool write = command(slot).write;
-    if (write_latency_ == command_latency_) {  // commands arrive in the order of their admission
-      controller_.use_after(command_latency_, write ? write_overhead_ : command_overhead_, *this,
-                            pack(Stage::kDecoded, slot, 0));
-      continue;
-    }
-    const SimTime latency = write ? write_latency_ : command_latency_;
+    const SimTime latency = command(slot).write ? write_latency_ : command_latency_;
     simulation_.schedule(simulation_.now() + latency, *this, pack(Stage::kArrived, slot, 0));
   }
 }
