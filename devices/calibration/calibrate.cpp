@@ -32,14 +32,6 @@ ConfigNode with(ConfigNode config, const Values& values) {
   return config;
 }
 
-/// A residual whose square is Cauchy's loss: an error far beyond a factor of 1.2 hardly counts, so
-/// that one point spoilt by a stall of the device does not bend the fit of all others.
-double robust(double log_error) {
-  constexpr double kScale = 0.2;
-  const double scaled = log_error / kScale;
-  return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), log_error);
-}
-
 const Parameter& parameter_of(const DeviceSpec& spec, const std::string& name) {
   const std::vector<Parameter>& all = spec.device.part().parameters;
   return *std::find_if(all.begin(), all.end(),
@@ -148,8 +140,8 @@ class Search {
     run_model(with(config_, values), coarse_, points, options_.threads);
     std::vector<double> result;
     for (const FittedPoint& point : points) {
-      result.push_back(robust(std::log(point.iops / point.measured.iops)));
-      result.push_back(robust(std::log(point.mean_us / point.measured.mean_us)));
+      result.push_back(robust_residual(point.iops / point.measured.iops));
+      result.push_back(robust_residual(point.mean_us / point.measured.mean_us));
     }
     return result;
   }

@@ -87,14 +87,6 @@ double limited_us(double us, const Values& values, const std::string& limit_pref
   return us;
 }
 
-/// Cauchy's loss: a point spoilt by a stall hardly counts.
-double robust_log(double ratio) {
-  constexpr double kScale = 0.2;
-  const double error = std::log(ratio);
-  const double scaled = error / kScale;
-  return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), error);
-}
-
 /// The three numbers of each direction, and the limits that they share.
 Fit fit_directions(std::span<const Direction* const> directions, std::uint64_t ring, Limits limits,
                    const std::string& limit_prefix, std::uint64_t& evaluations) {
@@ -105,8 +97,8 @@ Fit fit_directions(std::span<const Direction* const> directions, std::uint64_t r
       for (const MeasuredPoint& point : direction->points) {
         const double us = limited_us(loop_us(values, direction->prefix, ring, point), values,
                                      limit_prefix, limits, point);
-        errors.push_back(robust_log(us / point.mean_us));
-        errors.push_back(robust_log(1e6 * point.depth / us / point.iops));
+        errors.push_back(robust_residual(us / point.mean_us));
+        errors.push_back(robust_residual(1e6 * point.depth / us / point.iops));
       }
     }
     return errors;

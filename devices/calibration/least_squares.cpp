@@ -33,6 +33,13 @@ Values moved(Values values, std::span<const Unknown> unknowns, const Vector& ste
 
 }  // namespace
 
+double robust_residual(double ratio) {
+  constexpr double kScale = 0.2;
+  const double error = std::log(ratio);
+  const double scaled = error / kScale;
+  return std::copysign(kScale * std::sqrt(std::log1p(scaled * scaled)), error);
+}
+
 double sum_of_squares(std::span<const double> values) {
   double sum = 0;
   for (const double value : values) sum += value * value;

@@ -27,6 +27,11 @@ struct Fit {
 
 [[nodiscard]] double sum_of_squares(std::span<const double> values);
 
+/// The residual of modelled / measured whose square is Cauchy's loss of the logarithm: an error far
+/// beyond a factor of 1.2 hardly counts, so that one point spoilt by a stall of the device does not
+/// bend the fit of all others.
+[[nodiscard]] double robust_residual(double ratio);
+
 /// Rounds to four digits: more than any measurement resolves.
 [[nodiscard]] double rounded(double value);
 
