@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/random.hpp"
@@ -70,12 +72,16 @@ class MapCache {
   /// The line has arrived from NAND.
   void insert(std::uint64_t line) {
     if (touch(line)) return;
-    if (place_.size() == lines_) {
-      place_.erase(by_use_.back());
-      by_use_.pop_back();
+    if (place_.size() < lines_) {
+      by_use_.push_front(line);
+      place_.emplace(line, by_use_.begin());
+      return;
     }
-    by_use_.push_front(line);
-    place_[line] = by_use_.begin();
+    // The least recently used line's nodes take the new one: nothing is allocated.
+    by_use_.splice(by_use_.begin(), by_use_, std::prev(by_use_.end()));
+    auto node = place_.extract(by_use_.front());
+    by_use_.front() = node.key() = line;
+    place_.insert(std::move(node));
   }
 
  private:
