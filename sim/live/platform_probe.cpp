@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <thread>
 
 #include "base/error.hpp"
 #include "base/memory.hpp"
@@ -22,6 +21,7 @@
 #include "policies/decide/stream_policy.hpp"
 #include "policies/kernels/kernels.hpp"
 #include "sim/live/live_layer.hpp"
+#include "sim/live/live_machine.hpp"
 #include "sim/live/live_run.hpp"
 #include "sim/models/half_rows.hpp"
 #include "sim/models/layer_shape.hpp"
@@ -296,44 +296,78 @@ class Probe {
     }
   }
 
+  struct Burst {
+    std::size_t count;
+    std::uint32_t bytes;
+    bool write;
+  };
+
+  /// A layer that computes its products, and one burst of commands.
+  class BurstWork final : public LiveWork {
+   public:
+    BurstWork(LiveIo& io, Random& random, std::function<void()> compute_layer)
+        : io_(io), random_(random), compute_layer_(std::move(compute_layer)) {}
+
+    void choose(const Burst& burst) { burst_ = burst; }
+    [[nodiscard]] std::int64_t begun_ns() const { return begun_ns_; }
+    /// The share of a command in handing them over.
+    [[nodiscard]] double submit_us() const { return submit_us_; }
+
+    [[nodiscard]] std::size_t layers() const override { return 1; }
+    void compute(Kernels /*kernels*/, std::size_t /*layer*/) override { compute_layer_(); }
+    void start(TransferKind /*kind*/, std::size_t /*layer*/, LiveIo::Batch& batch) override {
+      commands_.clear();
+      for (std::size_t i = 0; i < burst_.count; ++i) {
+        const std::uint64_t at = random_.below(kScratchBytes / burst_.bytes) * burst_.bytes;
+        commands_.push_back({at, burst_.bytes, burst_.write});
+      }
+      begun_ns_ = monotonic_ns();
+      if (burst_.write) {
+        io_.write(commands_, written_, batch);
+      } else {
+        io_.read(commands_, nobody_, batch);
+      }
+      submit_us_ = us_since(begun_ns_) / static_cast<double>(burst_.count);
+    }
+    [[nodiscard]] bool go_on(TransferKind /*kind*/, std::size_t /*layer*/,
+                             LiveIo::Batch& /*batch*/) override {
+      return false;
+    }
+
+   private:
+    struct Nobody final : LiveIo::Reader {
+      void on_read(const IoCommand& /*command*/, std::span<const std::byte> /*bytes*/) override {}
+    };
+
+    LiveIo& io_;
+    Random& random_;
+    std::function<void()> compute_layer_;
+    Nobody nobody_;
+    const std::vector<std::byte> written_ = std::vector<std::byte>(kWrittenBytes);
+    Burst burst_{};
+    std::vector<IoCommand> commands_;
+    std::int64_t begun_ns_ = 0;
+    double submit_us_ = 0;
+  };
+
+  /// A burst after the products of so many layers, and beside those of one more where `beside`.
+  static StepTask burst_step(LiveMachine& machine, TransferKind kind, int layers, bool beside) {
+    for (int done = 0; done < layers; ++done) co_await machine.compute(Kernels::kAttend, 0);
+    machine.start(kind, 0);
+    if (beside) co_await machine.compute(Kernels::kAttend, 0);
+    co_await machine.wait(kind, 0);
+  }
+
   /// What transfers take longer in a step than in a closed loop of the device: after pauses in
   /// which the processor computed (`wake`), and where it goes on while they are under way
   /// (`beside`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
     say("reads after pauses and beside computation");
-    struct Nobody final : LiveIo::Reader {
-      void on_read(const IoCommand& /*command*/, std::span<const std::byte> /*bytes*/) override {}
-    } nobody;
-    struct Burst {
-      std::size_t count;
-      std::uint32_t bytes;
-      bool write;
-    };
     static constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
                                                    {16, kSmallBytes, false},
                                                    {1, kLargeBytes, false},
                                                    {1, kWrittenBytes, true}}};
-    const std::vector<std::byte> written(kWrittenBytes);
     LiveIo io(target, io_options);
-    /// Until all are done, and the share of a command in handing them over.
-    const auto burst_us = [&](const Burst& burst, bool watching) {
-      std::vector<IoCommand> commands;
-      for (std::size_t i = 0; i < burst.count; ++i) {
-        const std::uint64_t at = random_.below(kScratchBytes / burst.bytes) * burst.bytes;
-        commands.push_back({at, burst.bytes, burst.write});
-      }
-      LiveIo::Batch batch;
-      const std::int64_t begin = monotonic_ns();
-      if (burst.write) {
-        io.write(commands, written, batch);
-      } else {
-        io.read(commands, nobody, batch);
-      }
-      const double submit_us = us_since(begin) / static_cast<double>(burst.count);
-      while (watching && batch.left > 0) io.poll(0);
-      io.wait(batch);
-      return std::pair(us_since(begin), submit_us);
-    };
     std::int64_t layer = architecture_.layers;
     const auto compute_layer = [&] {
       const std::int32_t id = 0;
@@ -347,13 +381,8 @@ class Probe {
       transformer_.finish_layer();
       ++layer;
     };
-    std::vector<double> layer_us;
-    for (std::int64_t i = 0; i < architecture_.layers; ++i) {
-      const std::int64_t begin = monotonic_ns();
-      compute_layer();
-      layer_us.push_back(us_since(begin));
-    }
-
+    BurstWork work(io, random_, compute_layer);
+    LiveMachine machine(work, &io, options_.threads < processor_count());
     struct AfterPause {
       std::vector<double> pause_us;
       std::array<std::vector<double>, kBursts.size()> burst_us;
@@ -362,25 +391,28 @@ class Probe {
     constexpr std::array<int, 5> kPauses{0, 1, 2, 4, 8};
     using AfterPauses = std::array<AfterPause, kPauses.size()>;
     std::array<std::vector<double>, kBursts.size()> closed_us;  // with their own submission
-    const auto measure = [&](bool watching, const auto& pass) {
+    const auto measure = [&](const char* name, bool beside) {
       AfterPauses after;
-      const std::int64_t end = monotonic_ns() + std::llround(5 * options_.seconds * 1e9);
+      std::int64_t last_ns = monotonic_ns();
+      const std::int64_t end = last_ns + std::llround(10 * options_.seconds * 1e9);
       while (after[0].pause_us.size() < 3 * kBursts.size() || monotonic_ns() < end) {
         for (std::size_t which = 0; which < kBursts.size(); ++which) {
+          const TransferKind kind =
+              kBursts[which].write ? TransferKind::kWrites : TransferKind::kReads;
+          work.choose(kBursts[which]);
           for (std::size_t i = 0; i < kPauses.size(); ++i) {
-            const std::int64_t begin = monotonic_ns();
-            pass(kPauses[i]);
-            after[i].pause_us.push_back(us_since(begin));
-            const auto [all_us, submit_us] = burst_us(kBursts[which], watching);
-            after[i].burst_us[which].push_back(all_us - submit_us);
-            if (!watching && i == 0) closed_us[which].push_back(all_us);
+            const std::int64_t busy_ns = io.busy_ns(0);
+            machine.run(burst_step(machine, kind, kPauses[i], beside));
+            const std::int64_t took_ns = io.busy_ns(0) - busy_ns;
+            const double all_us = static_cast<double>(took_ns) * 1e-3;
+            after[i].pause_us.push_back(static_cast<double>(work.begun_ns() - last_ns) * 1e-3);
+            after[i].burst_us[which].push_back(all_us - work.submit_us());
+            if (!beside && i == 0) closed_us[which].push_back(all_us);
+            last_ns = work.begun_ns() + took_ns;
           }
         }
       }
-      return after;
-    };
-    const auto store = [&](const char* kind, const AfterPauses& after) {
-      MeasuredParts& parts = result_.kinds[kind];
+      MeasuredParts& parts = result_.kinds[name];
       constexpr double kKib = 1024;
       for (const AfterPause& pause : after) {
         const auto longer_us = [&](std::size_t which) {
@@ -400,22 +432,8 @@ class Probe {
       }
       for (auto& [part, points] : parts) sort(points);
     };
-    store("wake", measure(false, [&](int layers) {
-            for (int done = 0; done < layers; ++done) compute_layer();
-          }));
-    std::atomic<bool> computing = false;
-    const std::jthread processor([&](const std::stop_token& stop) {
-      while (!stop.stop_requested()) {
-        compute_layer();
-        computing = true;
-      }
-    });
-    while (!computing) {
-    }
-    store("beside", measure(true, [&, one_us = median(layer_us)](int layers) {
-            for (const std::int64_t begin = monotonic_ns(); us_since(begin) < layers * one_us;) {
-            }
-          }));
+    measure("wake", false);
+    measure("beside", true);
   }
 
   void note(const SystemSpec& system, LiveLayer& layer, const LiveLayerWork& before) {
