@@ -49,10 +49,11 @@ class StolenTime(unittest.TestCase):
             path.write_text(str(len(begun)), encoding="ascii")
 
         result = self.folder / "live" / "quest-64"
+        options = argparse.Namespace(stolen=5, attempts=3)
         with mock.patch.object(validate.stolen_time, "ticks", side_effect=steps), \
-                mock.patch.object(validate, "tell"):
+                mock.patch.object(validate, "tell"), mock.patch.object(validate.time, "sleep"):
             for _ in range(2):  # what is there is not measured again
-                validate.measure_result(argparse.Namespace(stolen=5), self.folder, result, "quest", run)
+                validate.measure_result(options, self.folder, result, "quest", run)
         shares = json.loads((self.folder / validate.STOLEN).read_text(encoding="utf-8"))
         self.assertEqual(list(shares), ["live/quest-64"])
         self.assertEqual(sorted(path.name for path in result.parent.iterdir()), ["quest-64"])

@@ -13,8 +13,8 @@ machine for a while slows all of them. Of several rounds, the report has the med
 and greatest error.
 
 No model knows what the host of a virtual machine gives to others. A probe or a live run from which it
-took more than --stolen percent of the processors' time is made again, at most three times in all; the
-least disturbed counts, and the report says how much was taken from it.
+took more than --stolen percent of the processors' time is made again after a pause, up to --attempts in
+all; the least disturbed counts, and the report says how much was taken from it.
 """
 
 import argparse
@@ -30,6 +30,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 
 from kvreplay import calls, result_tables, stolen_time
 from kvreplay.command_line import Parser, exit_code, number
@@ -44,7 +45,7 @@ BLOCK, DEPTH = 4096, 32  # what live takes by default: the unit of its requests,
 GOAL_MEDIAN = 0.10
 GOAL_GREATEST = 0.25
 GOAL_FIRST_TOKEN = 0.20
-ATTEMPTS = 3
+PAUSE_S = 10  # between attempts: what takes the time often lasts for seconds
 STOLEN = "stolen.json"  # in a round's folder: shares by result
 
 
@@ -129,7 +130,7 @@ def measure_result(options, folder, result, what, run):
     trial, best = result.with_name(f"trial-{result.name}"), result.with_name(f"best-{result.name}")
     remove(best)
     least = math.inf
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, options.attempts + 1):
         remove(trial)
         before = stolen_time.ticks()
         run(trial)
@@ -140,8 +141,11 @@ def measure_result(options, folder, result, what, run):
             trial.rename(best)
         if share <= options.stolen / 100:
             break
-        again = "; it is made again" if attempt < ATTEMPTS else ""
-        tell(f"the host took {share * 100:.0f} % of the processors' time{again}")
+        again = attempt < options.attempts
+        tell(f"the host took {share * 100:.0f} % of the processors' time" +
+             ("; it is made again" if again else ""))
+        if again:
+            time.sleep(PAUSE_S)
     remove(trial)
     shares = stolen_shares(folder)
     shares[str(result.relative_to(folder))] = least
@@ -377,10 +381,12 @@ def stolen_text(options, folders):
     if not any(shares.values()):
         return ""
     most = max(shares, key=shares.get)
-    above = [f"{name} {share * 100:.0f} %" for name, share in shares.items() if share > options.stolen / 100]
+    above = [f"{name} {share * 100:.0f} %" for name, share in shares.items()
+             if share > options.stolen / 100]
     return (f"- processors' time that the host gave to others: median "
-            f"{statistics.median(shares.values()) * 100:.1f} %, most {shares[most] * 100:.1f} % ({most}); above "
-            f"{options.stolen:g} % after {ATTEMPTS} attempts: {', '.join(above) if above else 'none'}")
+            f"{statistics.median(shares.values()) * 100:.1f} %, most {shares[most] * 100:.1f} % ({most}); "
+            f"above {options.stolen:g} % after {counted(options.attempts, 'attempt')}: "
+            f"{', '.join(above) if above else 'none'}")
 
 
 def parse_arguments():
@@ -419,6 +425,8 @@ def parse_arguments():
     parser.add_argument("--stolen", type=number(float), default=5, metavar="PERCENT",
                         help="of the processors' time: a measurement from which the host of this virtual "
                              "machine took more is made again (default: 5)")
+    parser.add_argument("--attempts", type=number(int), default=3, metavar="N",
+                        help="how often it is made at most; the least disturbed counts (default: 3)")
     parser.add_argument("--device", metavar="NAME|FILE",
                         help="a fitted device, in place of a measured one")
     parser.add_argument("--platform", metavar="NAME|FILE",
@@ -437,7 +445,8 @@ def sha256(file):
 def check_numbers(options):
     """Before anything is measured."""
     for name, least, most in (("prompt", 1, 1 << 30), ("steps", 1, 1 << 30), ("threads", 1, 1024),
-                              ("rounds", 1, 1000), ("probe_seconds", 0.01, 3600), ("stolen", 0, 100)):
+                              ("rounds", 1, 1000), ("attempts", 1, 1000), ("probe_seconds", 0.01, 3600),
+                              ("stolen", 0, 100)):
         if not least <= getattr(options, name) <= most:
             raise UserError(f"--{name.replace('_', '-')}: found {getattr(options, name)}; allowed: a "
                             f"number from {least} to {most}")
