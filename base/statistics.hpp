@@ -52,4 +52,27 @@ template <typename Value>
   return ascending[static_cast<std::size_t>(percentile_rank(ascending.size(), share)) - 1];
 }
 
+/// The same of values that are not in order, for shares that are requested in ascending order. Each
+/// is selected among those above the one before; nothing is sorted. It moves the values, which
+/// outlive it.
+template <typename Value>
+class AscendingPercentiles {
+ public:
+  explicit AscendingPercentiles(std::vector<Value>& values)
+      : values_(values), left_(values.begin()) {}
+
+  [[nodiscard]] Value operator()(double share) {
+    if (values_.empty()) return Value{};
+    const auto rank = static_cast<std::ptrdiff_t>(percentile_rank(values_.size(), share));
+    const auto found = values_.begin() + (rank - 1);
+    std::nth_element(left_, found, values_.end());
+    left_ = found;
+    return *found;
+  }
+
+ private:
+  std::vector<Value>& values_;
+  typename std::vector<Value>::iterator left_;
+};
+
 }  // namespace kvreplay

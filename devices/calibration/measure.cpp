@@ -1,6 +1,5 @@
 #include "devices/calibration/measure.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -111,9 +110,9 @@ class ClosedLoop final : public EventHandler {
     result.mean_us = sum / count * 1e-3;
     result.read_mean_us = reads_.mean_us();
     result.write_mean_us = writes_.mean_us();
-    std::sort(latencies_.begin(), latencies_.end());
+    AscendingPercentiles percentile(latencies_);
     const auto percentile_us = [&](double share) {
-      return static_cast<double>(percentile(latencies_, share)) * 1e-3;
+      return static_cast<double>(percentile(share)) * 1e-3;
     };
     result.p50_us = percentile_us(0.5);
     result.p90_us = percentile_us(0.9);

@@ -1,6 +1,5 @@
 #include "devices/real/latency_summary.hpp"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/statistics.hpp"
@@ -11,12 +10,12 @@ LatencySummary summarise(std::vector<std::int64_t> latencies_ns) {
   LatencySummary summary;
   summary.requests = latencies_ns.size();
   if (latencies_ns.empty()) return summary;
-  std::sort(latencies_ns.begin(), latencies_ns.end());
   const auto count = static_cast<double>(latencies_ns.size());
   double sum = 0;
   for (const std::int64_t latency : latencies_ns) sum += static_cast<double>(latency);
+  AscendingPercentiles percentile(latencies_ns);
   const auto percentile_us = [&](double share) {
-    return static_cast<double>(percentile(latencies_ns, share)) * 1e-3;
+    return static_cast<double>(percentile(share)) * 1e-3;
   };
   summary.mean_us = sum / count * 1e-3;
   summary.p50_us = percentile_us(0.5);

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
+
+#include "base/random.hpp"
 
 namespace kvreplay {
 namespace {
@@ -33,6 +36,22 @@ TEST(Statistics, APercentilesRankIsExact) {
       ASSERT_EQ(percentile_rank(count, static_cast<double>(tenths) / 10 / 100),
                 (count * tenths + 999) / 1000)
           << count << " " << tenths;
+    }
+  }
+}
+
+TEST(Statistics, SelectedPercentilesAreThoseOfSortedValues) {
+  std::vector<int> none;
+  EXPECT_EQ(AscendingPercentiles(none)(0.5), 0);
+  Random random(3);
+  for (const std::size_t count : {1, 2, 3, 10, 1000, 1001}) {
+    std::vector<int> values(count);
+    for (int& value : values) value = static_cast<int>(random.below(count));
+    std::vector<int> sorted = values;
+    std::sort(sorted.begin(), sorted.end());
+    AscendingPercentiles selected(values);
+    for (const double share : {0.0, 0.25, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0, 1.0}) {
+      ASSERT_EQ(selected(share), percentile(sorted, share)) << count << " " << share;
     }
   }
 }
