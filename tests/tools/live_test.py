@@ -280,7 +280,8 @@ class Live(ProgramTest):
         for row in rows:
             least, error, greatest = (float(row[f"latency_{what}"])
                                       for what in ("least_error", "error", "greatest_error"))
-            self.assertAlmostEqual((least + greatest) / 2, error, places=9)
+            self.assertLessEqual(least, error)
+            self.assertLessEqual(error, greatest)
         for number in (1, 2):
             self.assertTrue((self.folder / f"validation/round-{number}/platform.json").exists())
         self.assertTrue((self.folder / "validation/validation.png").exists())

@@ -9,8 +9,9 @@ interrupted validation goes on. An error is modelled / measured - 1. Latency is 
 computation and I/O (time with a request under way), so that errors cannot cancel unseen.
 
 A round measures the disk and the processor and then runs every system live, so that what slows the
-machine for a while slows all of them. Of several rounds, the report has the medians, and the least
-and greatest error.
+machine for a while slows all of them. A live run makes the same decisions in each round: what is
+measured is, for each step, the median of the rounds, and the mean of all steps. What is modelled is the
+median of the rounds. The report also has the least and greatest error of a round.
 
 No model knows what the host of a virtual machine gives to others. A probe or a live run from which it
 took more than --stolen percent of the processors' time is made again after a pause, up to --attempts in
@@ -40,7 +41,9 @@ from kvreplay.source_tree import TOP
 
 SYSTEMS = ("in_memory", "flexgen", "quest", "clusterkv", "kvswap", "dynakv", "infinigen_star_ru",
            "shadowkv")
-COLUMNS = ("latency_ms", "compute_ms", "io_ms", "exposed_io_ms")
+COLUMNS = {"latency_ms": "latency_us", "compute_ms": "compute_us", "io_ms": "busy_io_us",
+           "exposed_io_ms": "exposed_io_us"}  # and those of a live run's steps.csv
+TABLE_COLUMNS = ("latency_ms", "compute_ms", "io_ms")
 BLOCK, DEPTH = 4096, 32  # what live takes by default: the unit of its requests, and how many
 GOAL_MEDIAN = 0.10
 GOAL_GREATEST = 0.25
@@ -243,7 +246,7 @@ def own_trace(options, out, cell, trace):
 
 
 def run_both(options, out, cell, device, platform, trace):
-    """The rows of results.csv of the live run and of the simulated one."""
+    """The live steps' numbers, the simulated means, and both times until the first token."""
     name, budget, system = cell
     label = label_of(cell)
     live, simulated = out / "live" / label, out / "simulated" / label
@@ -273,7 +276,7 @@ def run_both(options, out, cell, device, platform, trace):
              "none", "--out", simulated)
     first_token = (read_json(live / "manifest.json").get("prompt_s", math.nan) * 1e3,
                    float(row_of(simulated).get("ttft_ms", math.nan)))
-    return row_of(live), row_of(simulated), first_token
+    return steps_of(live), numbers_of(row_of(simulated)), first_token
 
 
 def row_of(folder):
@@ -295,15 +298,30 @@ def error(modelled, measured):
     return modelled / measured - 1 if measured > 0 else math.nan
 
 
-def combine(cell, rounds):
-    """The medians of (measured, modelled) of each round, and how far the errors of the rounds spread."""
-    def middle(side, column):
-        return statistics.median(numbers[side][column] for numbers in rounds)
+def steps_of(live):
+    """The numbers of each step."""
+    try:
+        with open(live / "steps.csv", encoding="utf-8", newline="") as stream:
+            return [{column: float(row[name]) / 1e3 for column, name in COLUMNS.items()}
+                    for row in csv.DictReader(stream)]
+    except (OSError, KeyError, TypeError, ValueError):  # TypeError: a line that ends early
+        raise UserError(f"{live}/steps.csv: does not hold the steps of a live run; allowed: remove "
+                        f"{live}, and it is run again") from None
 
-    errors = {c: [error(modelled[c], measured[c]) for measured, modelled in rounds] for c in COLUMNS}
-    return {"system": cell[0], "budget": cell[1], "measured": {c: middle(0, c) for c in COLUMNS},
-            "modelled": {c: middle(1, c) for c in COLUMNS},
-            "error": {c: statistics.median(errors[c]) for c in COLUMNS},
+
+def combine(cell, rounds):
+    """One row of (live steps, simulated means) of each round. A stall is in a step of one round, so
+    that the median of the rounds does not have it."""
+    def mean(column, steps):
+        return statistics.fmean(step[column] for step in steps)
+
+    same_steps = list(zip(*(steps for steps, _ in rounds)))
+    measured = {c: statistics.fmean(statistics.median(step[c] for step in same) for same in same_steps)
+                for c in COLUMNS}
+    modelled = {c: statistics.median(numbers[c] for _, numbers in rounds) for c in COLUMNS}
+    errors = {c: [error(numbers[c], mean(c, steps)) for steps, numbers in rounds] for c in COLUMNS}
+    return {"system": cell[0], "budget": cell[1], "measured": measured, "modelled": modelled,
+            "error": {c: error(modelled[c], measured[c]) for c in COLUMNS},
             "least": {c: min(errors[c]) for c in COLUMNS},
             "greatest": {c: max(errors[c]) for c in COLUMNS}}
 
@@ -316,7 +334,7 @@ def error_text(row, column):
     if math.isnan(row["error"][column]):
         return "-"
     text = f"{row['error'][column] * 100:+.1f} %"
-    if row["least"][column] == row["greatest"][column]:
+    if row["least"][column] == row["greatest"][column]:  # of one round
         return text
     return f"{text} ({row['least'][column] * 100:+.0f} to {row['greatest'][column] * 100:+.0f})"
 
@@ -324,10 +342,10 @@ def error_text(row, column):
 def table(rows):
     lines = ["| system | budget | " +
              " | ".join(f"{c.removesuffix('_ms')} measured, ms | modelled, ms | error" for c in
-                        COLUMNS[:3]) + " |", "|---|---:|" + "---:|" * 9]
+                        TABLE_COLUMNS) + " |", "|---|---:|" + "---:|" * 9]
     for row in rows:
         cells = [row["system"], "-" if row["budget"] is None else str(row["budget"])]
-        for column in COLUMNS[:3]:
+        for column in TABLE_COLUMNS:
             cells += [f"{row['measured'][column]:.2f}", f"{row['modelled'][column]:.2f}",
                       error_text(row, column)]
         lines.append("| " + " | ".join(cells) + " |")
@@ -359,7 +377,7 @@ def first_token_table(found):
 
 def verdicts(rows):
     lines = []
-    for column in COLUMNS[:3]:
+    for column in TABLE_COLUMNS:
         errors = {f"{row['system']} {row['budget'] or ''}".strip(): row["error"][column]
                   for row in rows if not math.isnan(row["error"][column])}
         if not errors:
@@ -581,7 +599,7 @@ def measure(options, out, cells, left_out):
         platform = measure_processor(options, cells, folder)
         for cell in cells:
             *both, first_token = run_both(options, folder, cell, device, platform, trace)
-            found.setdefault(cell[:2], []).append([numbers_of(row) for row in both])
+            found.setdefault(cell[:2], []).append(both)
             first_tokens.setdefault(cell[:2], []).append(first_token)
     rows = [combine(cell, found[cell[:2]]) for cell in cells]
     with open(out / "errors.csv", "w", newline="", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""Processor time that a virtual machine's host takes: read, and what validate does about it."""
+"""What validate makes of its measurements: those that the host disturbed, and those of several rounds."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from unittest import mock
 
 import program  # noqa: F401  (makes kvreplay's modules known)
 
-from kvreplay import stolen_time, validate
+from kvreplay import UserError, stolen_time, validate
 from kvreplay.stolen_time import Ticks
 
 STAT = "cpu  100 1 20 3000 40 5 6 28 50 0\ncpu0 50 1 10 1500 20 3 3 14 25 0\n"
@@ -37,6 +37,13 @@ class StolenTime(unittest.TestCase):
     def test_share(self):
         self.assertEqual(stolen_time.share(Ticks(1000, 10), Ticks(1200, 30)), 0.1)
         self.assertEqual(stolen_time.share(Ticks(0, 0), Ticks(0, 0)), 0)
+
+
+class Attempts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
 
     def measure(self, taken):
         """Measures a result in attempts from which the given ticks of a hundred are taken."""
@@ -67,6 +74,36 @@ class StolenTime(unittest.TestCase):
 
     def test_of_three_disturbed_ones_the_least_counts(self):
         self.assertEqual(self.measure([40, 20, 30]), (3, 2, 0.2))
+
+
+class Rounds(unittest.TestCase):
+    @staticmethod
+    def of(*columns):
+        return dict(zip(validate.COLUMNS, columns))
+
+    def test_a_stall_of_one_round_does_not_count(self):
+        rounds = [([self.of(10, 8, 4, 2), self.of(20, 16, 8, 4)], self.of(12, 10, 5, 2)),
+                  ([self.of(11, 8, 5, 3), self.of(90, 16, 70, 74)], self.of(15, 12, 6, 3)),
+                  ([self.of(50, 8, 45, 42), self.of(22, 18, 9, 4)], self.of(18, 13, 9, 5))]
+        row = validate.combine(("quest", 64), rounds)
+        # Of the first step 10, 11, 50; of the second one 20, 90, 22.
+        self.assertEqual(row["measured"], self.of((11 + 22) / 2, (8 + 16) / 2, (5 + 9) / 2, (3 + 4) / 2))
+        self.assertEqual(row["modelled"], self.of(15, 12, 6, 3))
+        self.assertAlmostEqual(row["error"]["latency_ms"], 15 / 16.5 - 1)
+        self.assertAlmostEqual(row["least"]["latency_ms"], 15 / 50.5 - 1)
+        self.assertAlmostEqual(row["greatest"]["latency_ms"], 12 / 15 - 1)
+
+    def test_steps_of_a_live_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "steps.csv"
+            file.write_text("step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,1500,1000,500,750\n",
+                            encoding="utf-8")
+            self.assertEqual(validate.steps_of(file.parent), [self.of(1.5, 1, 0.75, 0.5)])
+            for line in ("1500", "1500,a,500,750"):
+                file.write_text(f"step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,{line}\n",
+                                encoding="utf-8")
+                with self.assertRaisesRegex(UserError, "steps.csv: does not hold"):
+                    validate.steps_of(file.parent)
 
 
 if __name__ == "__main__":
