@@ -423,8 +423,26 @@ double deciding_error(const Calibration& calibration) {
   return 100 * std::expm1(std::sqrt(sum / weights));
 }
 
+/// Whether most reads show a bucket, which `flash` cannot have. (Of writes, a few may wait for an
+/// erase.)
+bool reads_show_bucket(std::span<const MeasuredPoint> points) {
+  const auto read = [](const MeasuredPoint& point) { return point.write_share == 0; };
+  const auto shows = [&](const MeasuredPoint& point) {
+    return read(point) && point.shows_bucket();
+  };
+  return 2 * std::count_if(points.begin(), points.end(), shows) >
+         std::count_if(points.begin(), points.end(), read);
+}
+
 Calibration best(const ConfigNode& base, std::span<const MeasuredPoint> points,
                  CalibrateOptions options) {
+  if (reads_show_bucket(points)) {
+    Calibration waves = calibrate_waves(base, with_held_out(points, options), options);
+    waves.compared =
+        "latencies: most reads take less than half of the mean, as where a bucket of tokens limits "
+        "the rate, which waves can have and flash cannot";
+    return waves;
+  }
   options.part = FittedPart::kFlash;
   Calibration flash = calibrate(base, points, options);
   options.progress = nullptr;

@@ -36,6 +36,11 @@ struct Direction {
   }
 };
 
+/// The latency without a wait for tokens.
+double own_us(const MeasuredPoint& point) {
+  return point.shows_bucket() ? point.median_us : point.mean_us;
+}
+
 Direction direction_to_fit(std::span<const FittedPoint> points, double write_share,
                            const std::string& prefix) {
   Direction found{.prefix = prefix};
@@ -43,7 +48,7 @@ Direction direction_to_fit(std::span<const FittedPoint> points, double write_sha
     const MeasuredPoint& measured = point.measured;
     if (measured.write_share != write_share || point.use != PointUse::kFitted) continue;
     found.points.push_back(measured);
-    found.lowest_us = std::min(found.lowest_us, measured.mean_us);
+    found.lowest_us = std::min(found.lowest_us, own_us(measured));
     found.highest_iops = std::max(found.highest_iops, measured.iops);
     found.highest_mb_s =
         std::max(found.highest_mb_s, measured.iops * static_cast<double>(measured.bytes) * 1e-6);
@@ -95,9 +100,9 @@ Fit fit_directions(std::span<const Direction* const> directions, std::uint64_t r
     std::vector<double> errors;
     for (const Direction* direction : directions) {
       for (const MeasuredPoint& point : direction->points) {
-        const double us = limited_us(loop_us(values, direction->prefix, ring, point), values,
-                                     limit_prefix, limits, point);
-        errors.push_back(robust_residual(us / point.mean_us));
+        const double own = loop_us(values, direction->prefix, ring, point);
+        const double us = limited_us(own, values, limit_prefix, limits, point);
+        errors.push_back(robust_residual((point.shows_bucket() ? own : us) / own_us(point)));
         errors.push_back(robust_residual(1e6 * point.depth / us / point.iops));
       }
     }

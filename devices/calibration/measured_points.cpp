@@ -164,6 +164,7 @@ MeasuredPoints from_probe(const ConfigNode& root, WritePlaces writes) {
       }
       point.scatter = std::max(0.0, greatest - least) / point.iops;
     }
+    if (node.has("p50_us")) point.median_us = above_zero(node.at("p50_us"));
     if (node.has("reads")) point.read_us = above_zero(node.at("reads").at("mean_us"));
     if (node.has("writes")) point.write_us = above_zero(node.at("writes").at("mean_us"));
     take_point(found, point);

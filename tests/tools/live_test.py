@@ -274,6 +274,7 @@ class Live(ProgramTest):
         self.assertIn("| quest | 48 |", said)
         self.assertRegex(said, r"\| quest 48 \| \d+ \| \d+ \| [-+.\d]+ % \|")
         self.assertRegex(said, r"- first token: median error [.\d]+ %")
+        self.assertRegex(said, r"- in_memory reads nothing .* [-+.\d]+ % of computation is")
         rows = read_csv(self.folder / "validation/errors.csv")
         self.assertEqual([(row["system"], row["budget"]) for row in rows],
                          [("in_memory", ""), ("quest", "32"), ("quest", "48")])

@@ -149,7 +149,7 @@ std::string probe_of(const std::string& points) {
 
 TEST(MeasuredPoints, OfAProbeAreItsRandomRequests) {
   const std::string read = R"({"pattern": "random", "write_share": 0.0, "bytes": 4096, "depth": 2,
-                               "iops": 20000.0, "mean_us": 100.0})";
+                               "iops": 20000.0, "mean_us": 100.0, "p50_us": 40.0})";
   const std::string mix = R"({"pattern": "random", "write_share": 0.3, "bytes": 4096, "depth": 2,
                               "iops": 20000.0, "requests": 9000, "mean_us": 100.0,
                               "reads": {"mean_us": 90}, "writes": {"mean_us": 123}})";
@@ -166,6 +166,9 @@ TEST(MeasuredPoints, OfAProbeAreItsRandomRequests) {
     ASSERT_EQ(found.points.size(), 3u);
     EXPECT_EQ(found.points[0].write_share, 0);
     EXPECT_EQ(found.points[0].range_bytes, 1u << 20);
+    EXPECT_DOUBLE_EQ(found.points[0].median_us, 40);
+    EXPECT_TRUE(found.points[0].shows_bucket());
+    EXPECT_FALSE(found.points[1].shows_bucket()) << "no median";
     EXPECT_DOUBLE_EQ(found.points[1].write_share, 0.3);
     EXPECT_EQ(found.points[1].requests, 9000u);
     EXPECT_DOUBLE_EQ(found.points[1].read_us, 90);

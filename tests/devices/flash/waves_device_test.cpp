@@ -263,6 +263,30 @@ TEST(CalibrateWaves, FindsTheLimits) {
   }
 }
 
+/// A limit that binds at every point hides the device from mean latencies, but not from medians.
+TEST(CalibrateWaves, MediansTellTheDeviceFromALimitThatBindsEverywhere) {
+  const ConfigNode base = ConfigFolder::standard().load(
+      "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
+  const DeviceSpec truth = waves(R"(, "queue_depth": 8)");
+  constexpr double kLimitIops = 3000;
+  std::vector<MeasuredPoint> points = measured_points(truth, truth);
+  for (MeasuredPoint& point : points) {
+    ASSERT_FALSE(point.shows_bucket());
+    ASSERT_GT(point.iops, 2 * kLimitIops);
+    point.median_us = point.mean_us;
+    point.iops = kLimitIops;
+    point.mean_us = 1e6 * point.depth / kLimitIops;
+    ASSERT_TRUE(point.shows_bucket());
+  }
+  const Calibration found = calibrate(base, points, {.part = FittedPart::kBest});
+  EXPECT_EQ(DeviceSpec::parse(found.config).device.name(), "waves");
+  EXPECT_NE(found.compared.find("bucket of tokens"), std::string::npos);
+  EXPECT_NEAR(found.fitted.at("wave_us"), 30, 1);
+  EXPECT_NEAR(found.fitted.at("request_us"), 5, 0.3);
+  EXPECT_NEAR(found.fitted.at("transfer_mb_s"), 1000, 20);
+  EXPECT_NEAR(found.fitted.at("limit_iops"), kLimitIops, 30);
+}
+
 TEST(CalibrateWaves, NoiseMakesNoLimit) {
   const ConfigNode base = ConfigFolder::standard().load(
       "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
