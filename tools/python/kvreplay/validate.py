@@ -392,6 +392,16 @@ def verdicts(rows):
     return "\n".join(lines)
 
 
+def drift_text(rows, cells):
+    """What changed between the probe and the runs, by a system that does little but what it probed."""
+    for row, cell in zip(rows, cells):
+        if in_memory(cell[2]):
+            return (f"- {row['system']} reads nothing and computes hardly more than what the probe timed: of "
+                    f"the errors, {row['error']['compute_ms'] * 100:+.1f} % of computation is that the "
+                    "machine's speed changed in between")
+    return ""
+
+
 def stolen_text(options, folders):
     """What the host took from the results that count; nothing where it took nothing."""
     shares = {f"{folder.name}/{name}": share for folder in folders
@@ -617,8 +627,8 @@ def measure(options, out, cells, left_out):
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
                f"{counted(options.steps, 'step')}, {counted(options.rounds, 'round')}, "
                f"{counted(options.threads, 'thread')}, target {options.target}{device}.\n")
-    parts = [heading, table(rows), "\n".join(filter(None, (verdicts(rows), stolen_text(options, folders)))),
-             first_token_table(first_tokens)]
+    findings = (verdicts(rows), drift_text(rows, cells), stolen_text(options, folders))
+    parts = [heading, table(rows), "\n".join(filter(None, findings)), first_token_table(first_tokens)]
     if left_out:
         parts.append("Left out, because they need --adapter-text: " + ", ".join(left_out))
     report = "\n\n".join(filter(None, parts)) + "\n"
