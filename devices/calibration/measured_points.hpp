@@ -14,7 +14,6 @@ struct MeasuredPoint {
   std::uint64_t range_bytes = 0;  ///< range over which the requests were spread; 0: unknown
   double iops = 0;
   double mean_us = 0;          ///< from submission to completion
-  double median_us = 0;        ///< the same; 0: not reported
   double write_share = 0;      ///< share of the requests: 0 reads, 1 writes, else a mix
   std::uint64_t requests = 0;  ///< number of requests measured; given for points with writes
   double read_us = 0;          ///< mean of the reads; 0: not reported separately
@@ -22,6 +21,7 @@ struct MeasuredPoint {
   double scatter = 0;          ///< (greatest - least) / iops of the rounds; 0: not known
   double path_us = 0;          ///< part of mean_us that the way to the device takes
   bool sequential = false;     ///< in sequence, not at random places; of writes alone
+  double median_us = 0;        ///< as mean_us; 0: not reported
 
   /// Whether most requests pass at once and few wait long, as where a bucket of tokens limits a
   /// rate. The median then has the device's own time.
