@@ -270,7 +270,8 @@ class Live(ProgramTest):
         said = self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text",
                             "ids.txt", "--token-ids", "--target", "target", "--create", "16MiB",
                             "--systems", "in_memory,quest", "--budgets", "32,48", "--prompt", PROMPT,
-                            "--steps", 8, "--probe-seconds", 0.02, "--rounds", 2, "--out", "validation")
+                            "--steps", 8, "--probe-seconds", 0.02, "--rounds", 2, "--attempts", 1,
+                            "--out", "validation")
         self.assertIn("| quest | 48 |", said)
         self.assertRegex(said, r"\| quest 48 \| \d+ \| \d+ \| [-+.\d]+ % \|")
         self.assertRegex(said, r"- first token: median error [.\d]+ %")
@@ -292,17 +293,17 @@ class Live(ProgramTest):
                      ["validation", "steps = 8, now 7"])
         again = ["validate", "--model", self.model, "--model-config", "./tiny.json", "--text", "ids.txt",
                  "--token-ids", "--target", "target", "--create", "16MiB", "--systems", "quest,quest",
-                 "--budgets", "32,32", "--prompt", PROMPT, "--steps", 8, "--probe-seconds", 0.02, "--out",
-                 "validation"]
+                 "--budgets", "32,32", "--prompt", PROMPT, "--steps", 8, "--probe-seconds", 0.02, "--attempts",
+                 1, "--out", "validation"]
         said = self.succeed(*again)
         self.assertEqual(said.count("| quest |"), 1)
         self.assertIn("8 steps, 1 round, 1 thread,", said)
         with open(self.folder / "validation/settings.json", encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             self.refuses(again, ["validation", "another validate"])
-        cut = self.folder / "validation/round-1/live/quest-32/results.csv"
+        cut = self.folder / "validation/round-1/live/quest-32/steps.csv"
         cut.write_text(cut.read_text().splitlines()[0] + "\n")
-        self.refuses(again, ["live/quest-32/results.csv", "allowed: remove"])
+        self.refuses(again, ["live/quest-32/steps.csv", "8 steps", "allowed: remove"])
 
     def test_validation_checks_its_numbers_before_it_measures(self):
         for option, value in (("--budgets", "0"), ("--rounds", 0), ("--threads", -1), ("--platform", "none")):
@@ -331,7 +332,7 @@ class Live(ProgramTest):
         self.succeed("validate", "--model", self.model, "--model-config", "./tiny.json", "--text", "ids.txt",
                      "--token-ids", "--target", "target", "--create", "16MiB", "--systems",
                      "in_memory,clusterkv", "--budgets", "32", "--prompt", PROMPT, "--steps", 8,
-                     "--probe-seconds", 0.02, "--same-decisions", "--out", "same")
+                     "--probe-seconds", 0.02, "--attempts", 1, "--same-decisions", "--out", "same")
         both = [read_csv(self.folder / f"same/round-1/{side}/clusterkv-32/results.csv")[0]
                 for side in ("live", "simulated")]
         for column in ("read_requests_per_step", "read_bytes_per_step"):

@@ -98,12 +98,12 @@ class Rounds(unittest.TestCase):
             file = pathlib.Path(folder) / "steps.csv"
             file.write_text("step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,1500,1000,500,750\n",
                             encoding="utf-8")
-            self.assertEqual(validate.steps_of(file.parent), [self.of(1.5, 1, 0.75, 0.5)])
-            for line in ("1500", "1500,a,500,750"):
+            self.assertEqual(validate.steps_of(file.parent, 1), [self.of(1.5, 1, 0.75, 0.5)])
+            for line in ("", "1500", "1500,a,500,750", "1500,1000,500,750\n1,1500,1000,500,750"):
                 file.write_text(f"step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,{line}\n",
                                 encoding="utf-8")
-                with self.assertRaisesRegex(UserError, "steps.csv: does not hold"):
-                    validate.steps_of(file.parent)
+                with self.assertRaisesRegex(UserError, "steps.csv: does not hold 1 step"):
+                    validate.steps_of(file.parent, 1)
 
 
 if __name__ == "__main__":

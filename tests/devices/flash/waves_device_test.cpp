@@ -268,7 +268,7 @@ TEST(CalibrateWaves, MediansTellTheDeviceFromALimitThatBindsEverywhere) {
   const ConfigNode base = ConfigFolder::standard().load(
       "devices", ConfigFolder::standard().file("devices", "ufs40", {}));
   const DeviceSpec truth = waves(R"(, "queue_depth": 8)");
-  constexpr double kLimitIops = 3000;
+  constexpr double kLimitIops = 1500;
   std::vector<MeasuredPoint> points = measured_points(truth, truth);
   for (MeasuredPoint& point : points) {
     ASSERT_FALSE(point.shows_bucket());
@@ -284,7 +284,7 @@ TEST(CalibrateWaves, MediansTellTheDeviceFromALimitThatBindsEverywhere) {
   EXPECT_NEAR(found.fitted.at("wave_us"), 30, 1);
   EXPECT_NEAR(found.fitted.at("request_us"), 5, 0.3);
   EXPECT_NEAR(found.fitted.at("transfer_mb_s"), 1000, 20);
-  EXPECT_NEAR(found.fitted.at("limit_iops"), kLimitIops, 30);
+  EXPECT_NEAR(found.fitted.at("limit_iops"), kLimitIops, 15);
 }
 
 TEST(CalibrateWaves, NoiseMakesNoLimit) {

@@ -276,7 +276,7 @@ def run_both(options, out, cell, device, platform, trace):
              "none", "--out", simulated)
     first_token = (read_json(live / "manifest.json").get("prompt_s", math.nan) * 1e3,
                    float(row_of(simulated).get("ttft_ms", math.nan)))
-    return steps_of(live), numbers_of(row_of(simulated)), first_token
+    return steps_of(live, options.steps), numbers_of(row_of(simulated)), first_token
 
 
 def row_of(folder):
@@ -298,15 +298,17 @@ def error(modelled, measured):
     return modelled / measured - 1 if measured > 0 else math.nan
 
 
-def steps_of(live):
-    """The numbers of each step."""
-    try:
-        with open(live / "steps.csv", encoding="utf-8", newline="") as stream:
-            return [{column: float(row[name]) / 1e3 for column, name in COLUMNS.items()}
-                    for row in csv.DictReader(stream)]
-    except (OSError, KeyError, TypeError, ValueError):  # TypeError: a line that ends early
-        raise UserError(f"{live}/steps.csv: does not hold the steps of a live run; allowed: remove "
-                        f"{live}, and it is run again") from None
+def steps_of(live, count):
+    """The numbers of each of `count` steps."""
+    steps = []
+    with contextlib.suppress(OSError, KeyError, TypeError, ValueError), \
+            open(live / "steps.csv", encoding="utf-8", newline="") as stream:
+        steps = [{column: float(row[name]) / 1e3 for column, name in COLUMNS.items()}
+                 for row in csv.DictReader(stream)]  # TypeError: a line that ends early
+    if len(steps) != count:
+        raise UserError(f"{live}/steps.csv: does not hold {counted(count, 'step')} of a live run; allowed: "
+                        f"remove {live}, and it is run again")
+    return steps
 
 
 def combine(cell, rounds):
