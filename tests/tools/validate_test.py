@@ -15,12 +15,14 @@ from kvreplay.stolen_time import Ticks
 STAT = "cpu  100 1 20 3000 40 5 6 28 50 0\ncpu0 50 1 10 1500 20 3 3 14 25 0\n"
 
 
-class StolenTime(unittest.TestCase):
+class InFolder(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
+
+class StolenTime(InFolder):
     def ticks_of(self, text):
         file = self.folder / "stat"
         file.write_text(text, encoding="ascii")
@@ -39,12 +41,7 @@ class StolenTime(unittest.TestCase):
         self.assertEqual(stolen_time.share(Ticks(0, 0), Ticks(0, 0)), 0)
 
 
-class Attempts(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class Attempts(InFolder):
     def measure(self, taken):
         """Measures a result in attempts from which the given ticks of a hundred are taken."""
         steps, begun = [Ticks(0, 0)], []

@@ -628,7 +628,7 @@ def measure(options, out, cells, left_out):
     device = f", device {pathlib.Path(options.device).name}" if options.device else ""
     heading = (f"# {options.model}: modelled against measured\n\n{options.prompt} tokens of prompt, "
                f"{counted(options.steps, 'step')}, {counted(options.rounds, 'round')}, "
-               f"{counted(options.threads, 'thread')}, target {options.target}{device}.\n")
+               f"{counted(options.threads, 'thread')}, target {options.target}{device}.")
     findings = (verdicts(rows), drift_text(rows, cells), stolen_text(options, folders))
     parts = [heading, table(rows), "\n".join(filter(None, findings)), first_token_table(first_tokens)]
     if left_out:
