@@ -18,7 +18,7 @@ namespace kvreplay {
 
 /// Which model is fitted; kBest: whichever has the smaller error of IOPS at the points that were
 /// not fitted (of all points where all were): the root mean square of the logarithms, in which
-/// reads count twice.
+/// reads count twice. Where most reads show a bucket of tokens, `waves`, which can have one.
 enum class FittedPart { kFlash, kWaves, kBest };
 
 struct CalibrateOptions {
@@ -67,7 +67,8 @@ struct Calibration {
                                     const CalibrateOptions& options);
 
 /// Fits the `waves` model to the same points: reads and, where there are enough, writes. A limit
-/// on a rate, and a ring, is taken where it takes enough off the loss.
+/// on a rate, and a ring, is taken where it takes enough off the loss. Where a point shows a bucket
+/// of tokens, its median takes the place of its mean, as the latency without limits.
 [[nodiscard]] Calibration calibrate_waves(const ConfigNode& base,
                                           std::span<const FittedPoint> points,
                                           const CalibrateOptions& options);
