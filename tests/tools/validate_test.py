@@ -73,7 +73,7 @@ class Attempts(InFolder):
         self.assertEqual(self.measure([40, 20, 30]), (3, 2, 0.2))
 
 
-class Rounds(unittest.TestCase):
+class Rounds(InFolder):
     @staticmethod
     def of(*columns):
         return dict(zip(validate.COLUMNS, columns))
@@ -91,16 +91,15 @@ class Rounds(unittest.TestCase):
         self.assertAlmostEqual(row["greatest"]["latency_ms"], 12 / 15 - 1)
 
     def test_steps_of_a_live_run(self):
-        with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "steps.csv"
-            file.write_text("step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,1500,1000,500,750\n",
+        file = self.folder / "steps.csv"
+        file.write_text("step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,1500,1000,500,750\n",
+                        encoding="utf-8")
+        self.assertEqual(validate.steps_of(self.folder, 1), [self.of(1.5, 1, 0.75, 0.5)])
+        for line in ("", "1500", "1500,a,500,750", "1500,1000,500,750\n1,1500,1000,500,750"):
+            file.write_text(f"step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,{line}\n",
                             encoding="utf-8")
-            self.assertEqual(validate.steps_of(file.parent, 1), [self.of(1.5, 1, 0.75, 0.5)])
-            for line in ("", "1500", "1500,a,500,750", "1500,1000,500,750\n1,1500,1000,500,750"):
-                file.write_text(f"step,latency_us,compute_us,exposed_io_us,busy_io_us\n0,{line}\n",
-                                encoding="utf-8")
-                with self.assertRaisesRegex(UserError, "steps.csv: does not hold 1 step"):
-                    validate.steps_of(file.parent, 1)
+            with self.assertRaisesRegex(UserError, "steps.csv: does not hold 1 step"):
+                validate.steps_of(self.folder, 1)
 
 
 if __name__ == "__main__":

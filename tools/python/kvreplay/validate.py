@@ -274,9 +274,10 @@ def run_both(options, out, cell, device, platform, trace):
             "device": str(device.resolve())}), encoding="utf-8")
         call("run", experiment, *[word for value in sets for word in ("--set", value)], "--format",
              "none", "--out", simulated)
+    row = row_of(simulated)
     first_token = (read_json(live / "manifest.json").get("prompt_s", math.nan) * 1e3,
-                   float(row_of(simulated).get("ttft_ms", math.nan)))
-    return steps_of(live, options.steps), numbers_of(row_of(simulated)), first_token
+                   float(row.get("ttft_ms", math.nan)))
+    return steps_of(live, options.steps), numbers_of(row), first_token
 
 
 def row_of(folder):
