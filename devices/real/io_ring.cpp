@@ -85,12 +85,13 @@ io_uring_sqe& IoRing::prepare() {
 }
 
 int IoRing::submit(unsigned completions, std::int64_t timeout_ns) {
-  const bool timed = completions > 0 && timeout_ns >= 0;
+  const bool timed = completions > 0 && timeout_ns > 0;
   __kernel_timespec time{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   io_uring_getevents_arg argument{};
   argument.ts = reinterpret_cast<std::uintptr_t>(&time);
   unsigned flags = 0;
   if (completions > 0) flags |= IORING_ENTER_GETEVENTS;
+  if (timeout_ns == 0) completions = 0;  // a look at what is there, without a sleep
   if (timed && takes_timeout_) flags |= IORING_ENTER_EXT_ARG;
   if (timed && !takes_timeout_) flags = completions = 0;
   const bool extended = (flags & IORING_ENTER_EXT_ARG) != 0;
