@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -45,6 +47,34 @@ std::optional<std::uint64_t> free_bytes(const std::string& path) {
   struct statvfs status {};
   if (::statvfs(path.c_str(), &status) != 0) return std::nullopt;
   return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+ProcessorTime processor_time(const std::string& file) {
+  // cpu user nice system idle iowait irq softirq steal ...  (proc(5))
+  std::ifstream stream(file);
+  std::string name;
+  ProcessorTime time;
+  stream >> name;
+  for (int field = 0; field < 8; ++field) {
+    if (!(stream >> time.stolen)) return {};
+    time.passed += time.stolen;
+  }
+  return time;
+}
+
+double stolen_share(const ProcessorTime& before, const ProcessorTime& after) {
+  const std::int64_t passed = after.passed - before.passed;
+  if (passed <= 0) return 0;
+  return static_cast<double>(after.stolen - before.stolen) / static_cast<double>(passed);
+}
+
+std::string disturbance(double stolen_share) {
+  constexpr double kLeast = 0.02;
+  if (stolen_share < kLeast) return {};
+  std::array<char, 80> text{};
+  std::snprintf(text.data(), text.size(),
+                "this machine's host took %.1f %% of the processors' time", 100 * stolen_share);
+  return text.data();
 }
 
 std::string file_system_of(const std::string& path) {

@@ -26,6 +26,18 @@ struct Temperature {
 /// "ext4 on /dev/vda" for the file system that holds `path`; "" where it is unknown.
 [[nodiscard]] std::string file_system_of(const std::string& path);
 
+/// Of all processors since the system began, in the system's units.
+struct ProcessorTime {
+  std::int64_t passed = 0;
+  std::int64_t stolen = 0;  ///< that the host of a virtual machine gave to others
+};
+/// Zeros where the system does not tell.
+[[nodiscard]] ProcessorTime processor_time(const std::string& file = "/proc/stat");
+/// What was stolen of the time that passed between the two; 0 where none passed.
+[[nodiscard]] double stolen_share(const ProcessorTime& before, const ProcessorTime& after);
+/// "this machine's host took 12.3 % of the processors' time", from 2 % on; "" below.
+[[nodiscard]] std::string disturbance(double stolen_share);
+
 /// The machine that took the measurement.
 struct HostFacts {
   std::string name;

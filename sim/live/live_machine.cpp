@@ -84,15 +84,16 @@ Wait LiveMachine::compute(Kernels kernels, std::size_t layer) {
     here_ = false;
     return Wait(computation_);
   }
+  usual_ = &usual_ns_[{kernels, layer}];
+  begun_ns_ = monotonic_ns();
   {
     const std::lock_guard lock(mutex_);
     if (busy_) throw std::logic_error("a pipeline computes two things at once");
+    hand_over_.idle_ns = begun_ns_ - ended_ns_;
     kernels_ = kernels;
     layer_ = layer;
     busy_ = true;
   }
-  usual_ = &usual_ns_[{kernels, layer}];
-  begun_ns_ = monotonic_ns();
   changed_.notify_all();
   return Wait(computation_);
 }
@@ -126,25 +127,34 @@ bool LiveMachine::idle() {
   exposed_ns_ += std::exchange(waited_ns_, 0);
   if (const std::int64_t begun = std::exchange(begun_ns_, 0); begun != 0) {
     // Once longer is perhaps an interruption; once shorter is possible.
-    const std::int64_t took = monotonic_ns() - begun;
+    const std::int64_t took = ended_ns_ - begun;
     *usual_ = *usual_ == 0 ? took : std::min(took, *usual_ + *usual_ / 16);
+    hand_over_.took_ns = started_ns_ - begun + monotonic_ns() - ended_ns_;
+    hand_over_ns_ += hand_over_.took_ns;
   }
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   return true;
 }
 
+std::int64_t LiveMachine::due_ns() const {
+  return begun_ns_ == 0 || reads_late_ ? 0 : begun_ns_ + *usual_ - kAwakeNs;
+}
+
 void LiveMachine::progress() {
   serve_late_read();
   if (io_ == nullptr || !io_->under_way()) {
-    for (const std::int64_t end = monotonic_ns() + kWatchNs;
-         own_processors_ && busy_ && monotonic_ns() < end;) {
-      const std::lock_guard lock(mutex_);
-      if (late_read_ != nullptr && !late_read_->started) break;
+    const auto changed = [this] { return !busy_ || late_read_ != nullptr; };
+    std::int64_t end = due_ns();
+    if (const std::int64_t now = monotonic_ns(); own_processors_ && now < end) {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, std::chrono::nanoseconds(end - now), changed);
+      return;
+    }
+    end = monotonic_ns() + kWatchNs;
+    while (own_processors_ && !changed() && monotonic_ns() < end) {
     }
     std::unique_lock lock(mutex_);
-    const auto end = std::chrono::milliseconds(50);  // a signal may have come
-    changed_.wait_for(lock, end,
-                      [&] { return !busy_ || (late_read_ != nullptr && !late_read_->started); });
+    changed_.wait_for(lock, std::chrono::milliseconds(50), changed);  // a signal may have come
     return;
   }
   std::int64_t until = IoEngine::kForever;
@@ -152,7 +162,7 @@ void LiveMachine::progress() {
     const std::lock_guard lock(mutex_);
     if (busy_ && late_read_ == nullptr) {
       const std::int64_t now = monotonic_ns();
-      const std::int64_t due = reads_late_ ? 0 : begun_ns_ + *usual_ - kAwakeNs;
+      const std::int64_t due = due_ns();
       if (now < due) {
         until = std::min(due, now + kNapNs);
       } else {
@@ -169,12 +179,10 @@ void LiveMachine::progress() {
 
 void LiveMachine::serve_late_read() {
   const std::lock_guard lock(mutex_);
-  if (late_read_ == nullptr) return;
-  if (!late_read_->started) {
-    late_read_->started = true;
-    io_->read(late_read_->commands, *late_read_->reader, late_read_->batch);
-  }
-  if (late_read_->batch.left > 0) return;
+  LateRead* read = late_read_;
+  if (read == nullptr) return;
+  if (!std::exchange(read->started, true)) io_->read(read->commands, *read->reader, read->batch);
+  if (read->batch.left > 0) return;
   late_read_ = nullptr;
   changed_.notify_all();
 }
@@ -205,12 +213,15 @@ void LiveMachine::serve(const std::stop_token& stop) {
     const auto [kernels, layer] = std::pair(kernels_, layer_);
     lock.unlock();
     std::exception_ptr failure;
+    const std::int64_t started_ns = monotonic_ns();
     try {
       work_.compute(kernels, layer);
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
+    started_ns_ = started_ns;
+    ended_ns_ = monotonic_ns();
     failure_ = failure;
     busy_ = false;
     changed_.notify_all();

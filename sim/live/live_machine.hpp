@@ -67,6 +67,15 @@ class LiveMachine final : public Machine {
   /// Time since the machine was made in which it waited for transfers and computed nothing.
   [[nodiscard]] std::int64_t exposed_ns() const { return exposed_ns_; }
 
+  /// A computation beside transfers, which another thread does.
+  struct HandOver {
+    std::int64_t idle_ns = 0;  ///< since that thread's last one
+    std::int64_t took_ns = 0;  ///< until it began, and from its end until that was seen
+  };
+  [[nodiscard]] const HandOver& last_hand_over() const { return hand_over_; }
+  /// What all of them took, ns.
+  [[nodiscard]] std::int64_t hand_over_ns() const { return hand_over_ns_; }
+
  private:
   struct Computation final : Waitable {
     [[nodiscard]] bool is_over() override { return machine->idle(); }
@@ -95,6 +104,8 @@ class LiveMachine final : public Machine {
   /// Takes completions, and sleeps until something can have changed.
   void progress();
   void serve_late_read();
+  /// When this thread should be awake, because the other one is about to end its computation.
+  [[nodiscard]] std::int64_t due_ns() const;
   [[nodiscard]] bool reading() const;
   [[nodiscard]] bool leaves_thread() const;
   void serve(const std::stop_token& stop);
@@ -114,15 +125,20 @@ class LiveMachine final : public Machine {
   std::atomic<bool> busy_ = false;  // written under the lock, as those below are read too
   Kernels kernels_{};
   std::size_t layer_ = 0;
-  LateRead* late_read_ = nullptr;
-  bool reads_late_ = false;  // some kernel has read: the next one must not find this thread asleep
-  bool abandoned_ = false;   // a late read will never end
+  std::atomic<LateRead*> late_read_ = nullptr;  // likewise
+  // Some kernel has read: the next one must not find this thread asleep.
+  std::atomic<bool> reads_late_ = false;
+  bool abandoned_ = false;  // a late read will never end
   std::exception_ptr failure_;
-  std::int64_t waited_ns_ = 0;  // of kernels, for late reads
+  std::int64_t waited_ns_ = 0;   // of kernels, for late reads
+  std::int64_t started_ns_ = 0;  // the last computation on the other thread
+  std::int64_t ended_ns_ = 0;
   // Of the computation on the other thread, for the steps' thread.
   std::int64_t begun_ns_ = 0;      // 0: it has been seen to be over
   std::int64_t* usual_ = nullptr;  // how long it took in earlier steps, ns; 0: there was none
   std::map<std::pair<Kernels, std::size_t>, std::int64_t> usual_ns_;
+  HandOver hand_over_;
+  std::int64_t hand_over_ns_ = 0;
   std::jthread processor_;  // last: it uses the others
 };
 

@@ -475,6 +475,7 @@ LiveResult LiveSequence::run() && {
   {
     LiveMachine machine(*this, io_ ? &*io_ : nullptr, options_.threads < processor_count());
     machine_ = &machine;
+    const ProcessorTime before = processor_time();
     for (std::int64_t step_number = 0; step_number < options_.steps && !stopped(); ++step_number) {
       position_ = options_.prompt_tokens + step_number;
       if (sampler_) {
@@ -485,6 +486,8 @@ LiveResult LiveSequence::run() && {
       step(machine, *pipeline, result);
     }
     machine.drain();
+    work_.hand_over_ns = machine.hand_over_ns();
+    result.stolen_share = stolen_share(before, processor_time());
   }
   result.memory.process_in_steps_bytes = own_memory_bytes();
   result.memory.process_peak_bytes = peak_memory_bytes();

@@ -57,11 +57,14 @@ struct LiveWorkTimes {
   std::int64_t head_ns = 0;       ///< last norm, LM head
   std::int64_t in_memory_ns = 0;  ///< attention and appending of layers that are whole in memory
   std::int64_t start_ns = 0;      ///< transfers handed to the engine
+  /// Computations beside transfers, handed to another thread and seen to be over.
+  std::int64_t hand_over_ns = 0;
   LiveLayerWork layers{};
 };
 
 struct LiveResult {
-  std::vector<std::int32_t> ids;        ///< the prompt's, and the steps'
+  double stolen_share = 0;        ///< of the processors' time, which the host took during the steps
+  std::vector<std::int32_t> ids;  ///< the prompt's, and the steps'
   std::vector<float> log_probability;   ///< of the token after each step; 0 at the last
   std::vector<std::int32_t> likeliest;  ///< after each step
   std::vector<StepTiming> steps;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/memory.hpp"
@@ -73,11 +74,16 @@ class Probe {
     result_.weight_bits = spec_.weight_bits;
     result_.memory_bytes = total_memory_bytes();
     note_host();
+    const ProcessorTime before = processor_time();
     matrix_vector();
     matrix_matrix();
     memory();
     barrier();
     layers();
+    result_.stolen_share = stolen_share(before, processor_time());
+    if (const std::string text = disturbance(result_.stolen_share); !text.empty()) {
+      result_.notes.push_back(text);
+    }
     return std::move(result_);
   }
 
@@ -360,7 +366,7 @@ class Probe {
 
   /// What transfers take longer in a step than in a closed loop of the device: after pauses in
   /// which the processor computed (`wake`), and where it goes on while they are under way
-  /// (`beside`).
+  /// (`beside`). And what these computations take longer (`hand_over`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
     say("reads after pauses and beside computation");
     static constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
@@ -386,6 +392,8 @@ class Probe {
     struct AfterPause {
       std::vector<double> pause_us;
       std::array<std::vector<double>, kBursts.size()> burst_us;
+      std::vector<double> idle_us;  // of the thread that computes beside bursts
+      std::vector<double> hand_over_us;
     };
     // Pauses of no, one, two ... layers.
     constexpr std::array<int, 5> kPauses{0, 1, 2, 4, 8};
@@ -394,6 +402,7 @@ class Probe {
     const auto measure = [&](const char* name, bool beside) {
       AfterPauses after;
       std::int64_t last_ns = monotonic_ns();
+      std::int64_t handed_ns = machine.hand_over_ns();
       const std::int64_t end = last_ns + std::llround(10 * options_.seconds * 1e9);
       while (after[0].pause_us.size() < 3 * kBursts.size() || monotonic_ns() < end) {
         for (std::size_t which = 0; which < kBursts.size(); ++which) {
@@ -408,6 +417,12 @@ class Probe {
             after[i].pause_us.push_back(static_cast<double>(work.begun_ns() - last_ns) * 1e-3);
             after[i].burst_us[which].push_back(all_us - work.submit_us());
             if (!beside && i == 0) closed_us[which].push_back(all_us);
+            if (const std::int64_t before = std::exchange(handed_ns, machine.hand_over_ns());
+                handed_ns > before) {
+              const LiveMachine::HandOver& hand_over = machine.last_hand_over();
+              after[i].idle_us.push_back(static_cast<double>(hand_over.idle_ns) * 1e-3);
+              after[i].hand_over_us.push_back(static_cast<double>(hand_over.took_ns) * 1e-3);
+            }
             last_ns = work.begun_ns() + took_ns;
           }
         }
@@ -429,11 +444,16 @@ class Probe {
         parts["command"].push_back({pause_us, std::max(command, kNoUs)});
         parts["kib"].push_back({pause_us, std::max(kib, kNoUs)});
         parts["write"].push_back({pause_us, std::max(longer_us(3), kNoUs)});
+        if (!pause.idle_us.empty()) {
+          result_.kinds["hand_over"][""].push_back(
+              {std::max(median(pause.idle_us), kNoUs), median(pause.hand_over_us)});
+        }
       }
       for (auto& [part, points] : parts) sort(points);
     };
     measure("wake", false);
     measure("beside", true);
+    if (result_.kinds.count("hand_over") > 0) sort(result_.kinds["hand_over"][""]);
   }
 
   void note(const SystemSpec& system, LiveLayer& layer, const LiveLayerWork& before) {

@@ -38,6 +38,7 @@ struct PlatformMeasurement {
   double memory_gb_s = 0;                      ///< of reads that no cache holds
   double barrier_us = 0;                       ///< of an empty loop on all threads
   std::int64_t memory_bytes = 0;
+  double stolen_share = 0;         ///< of the processors' time, which the host took meanwhile
   std::vector<std::string> notes;  ///< frequency, governor, temperature, where the host tells them
 };
 

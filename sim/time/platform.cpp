@@ -124,15 +124,28 @@ SimTime MeasuredKernel::ns(double work) const {
   return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
 }
 
+namespace {
+
+/// Within the measured points, and beyond them as at the nearest.
+SimTime within_points(const MeasuredKernel& kernel, SimTime work_ns) {
+  const std::span<const MeasuredKernel::Point> points = kernel.points();
+  const double work_us = static_cast<double>(work_ns) * 1e-3;
+  return kernel.ns(std::clamp(work_us, points.front().work, points.back().work));
+}
+
+}  // namespace
+
+SimTime MeasuredKernels::hand_over_time_ns(SimTime idle_ns) const {
+  return hand_over.any.measured() ? within_points(hand_over.any, idle_ns) : 0;
+}
+
 SimTime MeasuredKernels::transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
                                            std::int64_t bytes, bool writing, bool computing) const {
   const MeasuredKind& kind = computing ? beside : wake;
   const auto after_idle = [&](const char* part) -> SimTime {
     const MeasuredKernel* kernel = kind.find(part);
     if (kernel == nullptr || (idle_ns <= 0 && !computing)) return 0;
-    const std::span<const MeasuredKernel::Point> points = kernel->points();
-    const double idle_us = static_cast<double>(idle_ns) * 1e-3;
-    return kernel->ns(std::clamp(idle_us, points.front().work, points.back().work));
+    return within_points(*kernel, idle_ns);
   };
   if (writing) return after_idle("write");
   return after_idle("transfer") + commands * after_idle("command") +

@@ -77,10 +77,15 @@ struct MeasuredKernels {
   // writes. Beyond the first and the last point as there.
   MeasuredKind wake;    ///< where the processor waits for it
   MeasuredKind beside;  ///< where the processor computes meanwhile
+  /// What a computation beside transfers takes longer, since a thread of its own does it, by the
+  /// time (us) since the last one. Beyond the first and the last point as there.
+  MeasuredKind hand_over;
 
   /// For a transfer of so many commands and bytes; `idle_ns` 0: others are under way.
   [[nodiscard]] SimTime transfer_delay_ns(SimTime idle_ns, std::int64_t commands,
                                           std::int64_t bytes, bool writing, bool computing) const;
+  /// For a computation that begins `idle_ns` after the last one beside transfers.
+  [[nodiscard]] SimTime hand_over_time_ns(SimTime idle_ns) const;
 
   /// Calls visit(name, kind) for each of `kernels`.
   template <typename Kernels, typename Visit>
@@ -96,6 +101,7 @@ struct MeasuredKernels {
     visit("factorise", kernels.factorise);
     visit("wake", kernels.wake);
     visit("beside", kernels.beside);
+    visit("hand_over", kernels.hand_over);
   }
 };
 

@@ -65,7 +65,10 @@ class Live(ProgramTest):
         processor = manifest["processor_ms_per_step"]
         for kind in ("project", "layer", "head", "score", "fetch", "decode", "attention", "append", "start"):
             self.assertGreater(processor[kind], 0, kind)
-        self.assertLess(sum(processor.values()), float(row["latency_ms"]))
+        # The steps' thread hands over requests while another one computes.
+        self.assertLess(sum(processor.values()) - processor["start"], float(row["latency_ms"]))
+        self.assertGreaterEqual(processor["hand_over"], 0)
+        self.assertGreaterEqual(manifest["stolen_share"], 0)
         self.assertEqual(len(read_csv(self.folder / "quest/steps.csv")), STEPS)
         # The replay of its trace has the same columns, and the same hits.
         self.succeed("run", "first", "--set", "trace=own.kvtrace.h5", "--set", "system=quest", "--set",

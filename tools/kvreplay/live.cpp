@@ -181,7 +181,8 @@ Json processor_times(const LiveResult& result) {
                                  {"buffered", work.layers.buffered_ns},
                                  {"attention", work.layers.attend_ns},
                                  {"append", work.layers.append_ns},
-                                 {"start", work.start_ns}}) {
+                                 {"start", work.start_ns},
+                                 {"hand_over", work.hand_over_ns}}) {
     json[name] = static_cast<double>(ns) * 1e-6 / static_cast<double>(result.steps.size());
   }
   return json;
@@ -214,6 +215,7 @@ std::string manifest(const LiveCommand& command, const LiveOptions& options, con
   }
   json["first_token_s"] = result.first_token_s;
   json["prompt_s"] = result.prompt_s;
+  json["stolen_share"] = result.stolen_share;
   json["processor_ms_per_step"] = processor_times(result);
   json["block_reads_before_writes"] = result.base_reads;
   json["memory"] = {{"entries_bytes", result.memory.entries_bytes},
@@ -242,6 +244,9 @@ void print_summary(const CellResult& cell, const LiveResult& result, bool checke
   std::cout << results_table({&cell, 1});
   std::printf("first token: %.3f s; latency p50 %.2f ms, p99 %.2f ms\n", result.first_token_s,
               percentile(latencies, 0.5), percentile(latencies, 0.99));
+  if (const std::string text = disturbance(result.stolen_share); !text.empty()) {
+    std::printf("disturbed: %s in the steps\n", text.c_str());
+  }
   std::printf(
       "KV in memory, by the process's own count: %s of entries, %s in layers that are whole "
       "in memory, %s decoded, %s where requests land\n",

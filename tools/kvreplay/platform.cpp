@@ -66,15 +66,19 @@ void probe_machine(const ProbeCommand& command) {
   const std::string source = "kvreplay platform probe --model " + model.name() + " --threads " +
                              std::to_string(options.threads) + " on " + host.name + ", " +
                              host.kernel + ", " + utc_now().substr(0, 10);
+  const PlatformMeasurement measurement = probe_platform(model, options);
   const std::string json = platform_json(
-      probe_platform(model, options),
-      host.name + ": " + std::to_string(options.threads) + " threads, as measured", source);
+      measurement, host.name + ": " + std::to_string(options.threads) + " threads, as measured",
+      source);
   // What is written can be read.
   (void)PlatformSpec::parse(ConfigNode::parse(json, command.out),
                             std::filesystem::path(command.out).stem().string());
   write_text_file(command.out, json);
   std::cerr << "kvreplay: wrote " << command.out << "; `kvreplay explain " << command.out
             << "` shows what is measured\n";
+  if (const std::string text = disturbance(measurement.stolen_share); !text.empty()) {
+    std::cerr << "kvreplay: disturbed: " << text << "; measure again when it is idle\n";
+  }
 }
 
 }  // namespace

@@ -88,6 +88,10 @@ Wait VirtualMachine::compute(Kernels kernels, std::size_t layer) {
     slowed_ns_ += limited - duration;
     duration = limited;
   }
+  if (work_.measured != nullptr && commands_under_way_ > 0) {
+    duration += work_.measured->hand_over_time_ns(begin - beside_until_);
+    beside_until_ = begin + duration;
+  }
   if (observer_ != nullptr) observer_->on_compute(kernels, layer, begin, duration);
   ++computation_.left;
   server_.use(duration, computation_, 0);

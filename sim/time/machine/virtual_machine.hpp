@@ -113,6 +113,7 @@ class VirtualMachine final : public Machine {
   SimTime io_busy_ns_ = 0;                          // of the closed busy periods
   SimTime io_busy_since_ = 0;                       // start of the open one
   SimTime io_idle_since_ = 0;                       // end of the latest closed one
+  SimTime beside_until_ = 0;  // end of the latest computation that began beside transfers
   MachineObserver* observer_ = nullptr;
   PowerLimit* power_limit_ = nullptr;
   SimTime slowed_ns_ = 0;

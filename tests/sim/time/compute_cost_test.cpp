@@ -180,6 +180,15 @@ TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
   EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 9}}).ns(1), 0);
 }
 
+TEST(MeasuredKernels, HandsOverAsAtTheNearestPauseMeasured) {
+  MeasuredKernels kernels;
+  EXPECT_EQ(kernels.hand_over_time_ns(10'000), 0) << "not measured";
+  kernels.hand_over.any = MeasuredKernel({{.work = 10, .us = 2}, {.work = 20, .us = 12}});
+  EXPECT_EQ(kernels.hand_over_time_ns(0), 2000);
+  EXPECT_EQ(kernels.hand_over_time_ns(15'000), 7000);
+  EXPECT_EQ(kernels.hand_over_time_ns(90'000), 12'000);
+}
+
 TEST(MeasuredKernels, TransfersWakeTheDeviceUpToTheLongestPauseMeasured) {
   MeasuredKernels kernels;
   EXPECT_EQ(kernels.transfer_delay_ns(5000, 3, 4096, false, true), 0);

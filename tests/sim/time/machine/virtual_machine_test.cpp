@@ -151,6 +151,28 @@ TEST_F(VirtualMachineTest, TransfersAfterAPauseAndBesideKernelsTakeLonger) {
   EXPECT_EQ(machine_.computed_ns(), 4300) << "the processor has no part in it";
 }
 
+TEST_F(VirtualMachineTest, ComputationsBesideTransfersAreHandedOver) {
+  MeasuredKernels measured;
+  measured.hand_over.any = MeasuredKernel({{.work = 0.1, .us = 0.1}, {.work = 1, .us = 1}});
+  work_.measured = &measured;
+  const auto step = [](VirtualMachineTest& test) -> StepTask {
+    Machine& machine = test.machine_;
+    co_await machine.compute(Kernels::kScore, 0);  // alone
+    test.see();
+    machine.start(TransferKind::kReads, 0);        // until 1000
+    co_await machine.compute(Kernels::kScore, 0);  // 0.3 us after the beginning: 0.3 us longer
+    test.see();
+    co_await machine.compute(Kernels::kScore, 0);  // at once after it: 0.1 us longer
+    test.see();
+    co_await machine.wait(TransferKind::kReads, 0);
+    co_await machine.compute(Kernels::kScore, 0);  // alone
+    test.see();
+  };
+  EXPECT_EQ(run({step}), (std::vector<SimTime>{1600}));
+  EXPECT_EQ(seen_, (std::vector<SimTime>{300, 900, 1300, 1600}));
+  EXPECT_EQ(machine_.computed_ns(), 1600);
+}
+
 TEST_F(VirtualMachineTest, ComputesInTheOrderInWhichItWasAsked) {
   const auto step = [](VirtualMachineTest& test) -> StepTask {
     const Wait first = test.machine_.compute(Kernels::kScore, 0);
