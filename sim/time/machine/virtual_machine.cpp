@@ -89,7 +89,9 @@ Wait VirtualMachine::compute(Kernels kernels, std::size_t layer) {
     duration = limited;
   }
   if (work_.measured != nullptr && commands_under_way_ > 0) {
-    duration += work_.measured->hand_over_time_ns(begin - beside_until_);
+    const SimTime hand_over = work_.measured->hand_over_time_ns(begin - beside_until_);
+    duration += hand_over;
+    slowed_ns_ += hand_over;
     beside_until_ = begin + duration;
   }
   if (observer_ != nullptr) observer_->on_compute(kernels, layer, begin, duration);

@@ -46,7 +46,7 @@ class VirtualMachine final : public Machine {
 
   /// Compute time since the machine was constructed.
   [[nodiscard]] SimTime computed_ns() const { return server_.busy(); }
-  /// What of computed_ns() is due to a power limit.
+  /// What of computed_ns() is due to a power limit, or to handing computations over.
   [[nodiscard]] SimTime slowed_ns() const { return slowed_ns_; }
   /// Time with at least one command in progress, until now.
   [[nodiscard]] SimTime io_busy_ns() const;

@@ -197,6 +197,23 @@ TEST(Time, PrefetchOverlapsReadsWithTheLayerBefore) {
   }
 }
 
+TEST(Time, ComputationsBesideTransfersAreHandedOverAtTheirMeasuredTime) {
+  PlatformSpec platform = tiny_platform();
+  platform.kernels.emplace().hand_over.any = MeasuredKernel({{1, 1}, {2, 1}});
+  const auto steps = [&](const char* pipeline) {
+    return time_plan(plan_of(false), tiny_model(), platform, device(60'000),
+                     PartConfig<Pipeline>::by_name(pipeline), {})
+        .steps;
+  };
+  for (const StepTiming& step : steps("serial")) EXPECT_EQ(step.compute_ns, step_compute());
+  for (const StepTiming& step : steps("layer_prefetch")) {
+    const SimTime handed_over = step.compute_ns - step_compute();
+    EXPECT_GE(handed_over, 3 * 1000) << "beside the reads of a next layer";
+    EXPECT_EQ(handed_over % 1000, 0);
+    EXPECT_EQ(step.latency_ns, step.compute_ns + step.exposed_io_ns);
+  }
+}
+
 TEST(Time, PrefetchIsNeverSlowerThanSerial) {
   for (const bool writes : {false, true}) {
     for (const SimTime command_ns : {0, 100, 10'000, 60'000, 1'000'000}) {
