@@ -445,8 +445,8 @@ class Probe {
         parts["kib"].push_back({pause_us, std::max(kib, kNoUs)});
         parts["write"].push_back({pause_us, std::max(longer_us(3), kNoUs)});
         if (!pause.idle_us.empty()) {
-          result_.kinds["hand_over"][""].push_back(
-              {std::max(median(pause.idle_us), kNoUs), median(pause.hand_over_us)});
+          result_.kinds["hand_over"][""].push_back({std::max(median(pause.idle_us), kNoUs),
+                                                    std::max(median(pause.hand_over_us), kNoUs)});
         }
       }
       for (auto& [part, points] : parts) sort(points);
