@@ -144,14 +144,13 @@ void LiveMachine::progress() {
   serve_late_read();
   if (io_ == nullptr || !io_->under_way()) {
     const auto changed = [this] { return !busy_ || late_read_ != nullptr; };
-    std::int64_t end = due_ns();
-    if (const std::int64_t now = monotonic_ns(); own_processors_ && now < end) {
+    const std::int64_t now = monotonic_ns();
+    if (const std::int64_t due = due_ns(); own_processors_ && now < due) {
       std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, std::chrono::nanoseconds(end - now), changed);
+      changed_.wait_for(lock, std::chrono::nanoseconds(due - now), changed);
       return;
     }
-    end = monotonic_ns() + kWatchNs;
-    while (own_processors_ && !changed() && monotonic_ns() < end) {
+    while (own_processors_ && !changed() && monotonic_ns() < now + kWatchNs) {
     }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::milliseconds(50), changed);  // a signal may have come

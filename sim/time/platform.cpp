@@ -108,6 +108,14 @@ MeasuredKernels parse_kernels(const ConfigNode& node) {
   return kernels;
 }
 
+/// Of a kernel that is measured by a time (us): within its points, and beyond them as at the
+/// nearest.
+SimTime within_points(const MeasuredKernel& kernel, SimTime idle_ns) {
+  const std::span<const MeasuredKernel::Point> points = kernel.points();
+  const double idle_us = static_cast<double>(idle_ns) * 1e-3;
+  return kernel.ns(std::clamp(idle_us, points.front().work, points.back().work));
+}
+
 }  // namespace
 
 SimTime MeasuredKernel::ns(double work) const {
@@ -123,17 +131,6 @@ SimTime MeasuredKernel::ns(double work) const {
   }
   return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
 }
-
-namespace {
-
-/// Within the measured points, and beyond them as at the nearest.
-SimTime within_points(const MeasuredKernel& kernel, SimTime work_ns) {
-  const std::span<const MeasuredKernel::Point> points = kernel.points();
-  const double work_us = static_cast<double>(work_ns) * 1e-3;
-  return kernel.ns(std::clamp(work_us, points.front().work, points.back().work));
-}
-
-}  // namespace
 
 SimTime MeasuredKernels::hand_over_time_ns(SimTime idle_ns) const {
   return hand_over.any.measured() ? within_points(hand_over.any, idle_ns) : 0;
