@@ -159,6 +159,7 @@ void LiveMachine::progress() {
   std::int64_t until = IoEngine::kForever;
   {
     const std::lock_guard lock(mutex_);
+    if (!busy_ && awaited_ == &computation_) return;  // it has just ended
     if (busy_ && late_read_ == nullptr) {
       const std::int64_t now = monotonic_ns();
       const std::int64_t due = due_ns();
