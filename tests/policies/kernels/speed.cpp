@@ -3,13 +3,16 @@
 // of processor time that it took. The script runs a peer between two runs, so that other load of
 // the machine meets both.
 //
-//   read BYTES                                     one core reads a buffer
-//   multiply                                       one core's fused multiply-adds, 2e8 operations
-//   multiply8                                      the same of 8-bit integers, 1.6e9 operations
-//   score KEYS ROWS DIM QUERIES COUNT TOP          scores of all rows and the TOP largest per query
-//   codes KEYS ROWS DIM QUERIES COUNT TOP BITS OUT the same from codes of BITS; the largest go to
-//   OUT k_means KEYS ROWS DIM CLUSTERS ITERATIONS OUT  0 iterations: until stable; centroids go to
-//   OUT attend KEYS VALUES ROWS DIM QUERY TOKENS COUNT
+//   read BYTES             one core reads a buffer
+//   multiply               one core's fused multiply-adds, 2e8 operations
+//   multiply8              the same of 8-bit integers, 1.6e9 operations
+//   score KEYS ROWS DIM QUERIES COUNT TOP
+//                          scores of all rows and the TOP largest per query; 0: scores alone
+//   codes KEYS ROWS DIM QUERIES COUNT TOP BITS OUT
+//                          the same from codes of BITS; the largest go to OUT
+//   k_means KEYS ROWS DIM CLUSTERS ITERATIONS OUT
+//                          0 iterations: until stable; centroids go to OUT
+//   attend KEYS VALUES ROWS DIM QUERY TOKENS COUNT
 //
 // Files are raw: half-precision rows, single-precision queries, int32 tokens.
 
@@ -74,8 +77,10 @@ Work score_work(std::istream& line) {
           scores = std::vector<float>(at(count * rows)),
           best = std::vector<std::int32_t>(at(top))]() mutable {
     score(query.data(), count, from.data(), rows, dim, scores.data(), rows);
-    for (std::int64_t q = 0; q < count; ++q) top_k(scores.data() + q * rows, rows, top, best);
-    keep(best.front());
+    if (top > 0) {
+      for (std::int64_t q = 0; q < count; ++q) top_k(scores.data() + q * rows, rows, top, best);
+    }
+    keep(scores.back());
   };
 }
 
@@ -108,6 +113,8 @@ Work codes_work(std::istream& line) {
           offsets = std::vector<float>(at(count)), scores = std::vector<float>(at(count * rows)),
           best = std::vector<std::int32_t>(at(count * top))]() mutable {
     codes.score(query.data(), count, offsets.data(), scores.data(), rows);
+    keep(scores.back());
+    if (top == 0) return;
     for (std::int64_t q = 0; q < count; ++q) {
       top_k(scores.data() + q * rows, rows, top, std::span(best).subspan(at(q * top), at(top)));
     }
