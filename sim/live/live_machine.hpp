@@ -39,9 +39,9 @@ class LiveWork {
 /// a processor is left for each of the two, neither sleeps when the other is about to end, since
 /// waking takes tens of microseconds; where not, kernels leave the steps' thread only for reads.
 /// Until a computation is about to end, by its time in the step before, the steps' thread sleeps:
-/// a served or virtual device may need that processor for its own work. (Not where kernels read.)
-/// A failed command is a
-/// UserError of run(), an exception of a kernel likewise; then the machine can only be destroyed.
+/// a served or virtual device may need that processor for its own work. (Not where kernels read.) A
+/// failed command is a UserError of run(), an exception of a kernel likewise; then the machine can
+/// only be destroyed.
 class LiveMachine final : public Machine {
  public:
   /// `work` and `io` outlive the machine; no `io`: nothing is transferred. `own_processors`: as
