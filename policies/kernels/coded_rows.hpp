@@ -12,9 +12,10 @@ namespace kvreplay::kernels {
 ///
 /// A row's scale is its largest magnitude / `most`, most = 127 (8 bits) or 7 (4 bits), rounded to a
 /// half; a code is x (1 / scale), rounded to the nearest integer, ties to even, with magnitudes
-/// above `most` limited to it. A row of zeros, or too small for a half, has scale 0. One scale per row, also of 4
-/// bits, so that a row's products are summed in integers to the end: with a scale per 32 elements,
-/// conversions and floating-point sums would take as long as half of the integer products.
+/// above `most` limited to it. A row of zeros, or too small for a half, has scale 0. One scale per
+/// row, also of 4 bits, so that a row's products are summed in integers to the end: with a scale
+/// per 32 elements, conversions and floating-point sums would take as long as half of the integer
+/// products.
 class CodedRows {
  public:
   /// bits: 8 or 4.
