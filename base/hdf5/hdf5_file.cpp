@@ -878,9 +878,10 @@ Hdf5Dataset Hdf5File::dataset(const std::string& path) const {
   Hdf5Dataset found;
 
   const Handle type(H5Dget_type(dataset.get()), H5Tclose);
-  for (const Hdf5Type candidate : kTypes) {
-    if (H5Tequal(type.get(), make_type(candidate).get()) > 0) found.type = candidate;
-  }
+  const auto equal = std::find_if(kTypes.begin(), kTypes.end(), [&](Hdf5Type candidate) {
+    return H5Tequal(type.get(), make_type(candidate).get()) > 0;
+  });
+  if (equal != kTypes.end()) found.type = *equal;
 
   const Handle space(H5Dget_space(dataset.get()), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space.get());
