@@ -326,7 +326,7 @@ std::vector<AccessLog> decide(const TraceReader& trace, std::span<const NamedDec
   std::vector<AccessLog> logs;
   for (std::size_t i = 0; i < systems.size(); ++i) {
     AccessLog log;
-    log.trace_hash = trace.content_hash();
+    log.trace_hash = options.trace_hash.empty() ? trace.content_hash() : options.trace_hash;
     log.system = systems[i].name;
     log.decide_config = systems[i].spec.resolved();
     log.full_attention_layers = systems[i].spec.full_attention_layers();

@@ -31,6 +31,7 @@ struct DecideOptions {
   std::vector<WindowedLayer> layers{};  ///< to replay, in the order of the log; empty = as recorded
   std::int64_t max_steps = 0;           ///< decode steps to replay; 0 = all steps of the trace
   bool record_tokens = false;           ///< log every attended token, not only the groups
+  std::string trace_hash{};             ///< of the file since it was opened; empty = computed
   Progress* progress = nullptr;         ///< advances once per layer and step
 };
 

@@ -49,6 +49,7 @@ std::vector<ReplayTrace> open_traces(const Experiment& experiment, const ReplayO
   }
   std::vector<ReplayTrace> traces;
   for (const std::string& file : experiment.traces) {
+    // Opened first: that a file stays as it is since then covers its hash.
     traces.push_back({trace_name(file), TraceReader(file), trace_hash(file, options.store)});
   }
   return traces;

@@ -10,7 +10,7 @@ namespace kvreplay {
 struct ReplayTrace {
   std::string name;  ///< name in results
   TraceReader reader;
-  std::string sha256;  ///< of the file
+  std::string sha256;  ///< of the file, taken after the reader opened it
 };
 
 }  // namespace kvreplay
