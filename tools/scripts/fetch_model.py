@@ -152,7 +152,7 @@ def bytes_of_wheels(folder):
 
 def fetch(name, model, out):
     folder = pathlib.Path(f"{out}.parts")
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
