@@ -3,11 +3,12 @@
 //
 //   a wave of n commands takes   wave_us + sum(request_us + bytes / transfer_mb_s)
 //
-// In a closed loop of depth d, a request then takes wave_us + d (request_us + bytes /
-// transfer_mb_s). Where guest and host share a ring of descriptors, a wave has no more commands
-// than the ring takes. A limit on requests or bytes, as hosts put on their guests' disks, is a
-// bucket of tokens that holds what limit_burst_s bring. Reads and writes take from one bucket,
-// unless writes have a limit of their own: then neither waits for the tokens of the other.
+// What arrives within wave_us, until the host takes the requests, is part of the wave. In a closed
+// loop of depth d, a request then takes wave_us + d (request_us + bytes / transfer_mb_s). Where
+// guest and host share a ring of descriptors, a wave has no more commands than the ring takes. A
+// limit on requests or bytes, as hosts put on their guests' disks, is a bucket of tokens that holds
+// what limit_burst_s bring. Reads and writes take from one bucket, unless writes have a limit of
+// their own: then neither waits for the tokens of the other.
 
 #include <algorithm>
 #include <cstdint>
@@ -140,9 +141,15 @@ class WavesDevice final : public Device, private EventHandler {
     return found;
   }
 
-  /// The end of a wave, or the time at which one may begin; since then, another may have begun.
+  /// The host takes what waits, a wave has ended, or one may begin; since then, another may have
+  /// begun.
   void on_event(std::uint64_t argument) override {
-    if (argument == awaited_) begin();
+    if (argument != awaited_) return;
+    if (wakes_) {
+      serve();
+    } else {
+      begin();
+    }
   }
   void await(SimTime at) { simulation_.schedule(at, *this, ++awaited_); }
 
@@ -157,11 +164,16 @@ class WavesDevice final : public Device, private EventHandler {
       allowed_at = std::min(allowed_at, queue.limits.allowed_at(now));
     }
     if (!serving_) return;
-    if (allowed_at > now) {
-      waits_for_tokens_ = true;
-      await(allowed_at);
-      return;
-    }
+    waits_for_tokens_ = allowed_at > now;
+    wakes_ = !waits_for_tokens_;
+    begun_ = now;
+    await(wakes_ ? now + costs_of(next(now)->waiting.front()).wave : allowed_at);
+  }
+
+  /// Moves a wave of what waits now.
+  void serve() {
+    const SimTime now = simulation_.now();
+    wakes_ = false;
     std::vector<Submission> wave;
     std::uint64_t descriptors = 0;
     SimTime end = now;
@@ -171,14 +183,14 @@ class WavesDevice final : public Device, private EventHandler {
       const Submission& first = queue->waiting.front();
       descriptors += ring_descriptors(first.command.bytes);
       if (ring_entries_ > 0 && descriptors > ring_entries_ && !wave.empty()) break;
-      end = std::max(end, now + (first.command.write ? writes_ : reads_).wave);
+      end = std::max(end, begun_ + costs_of(first).wave);
       queue->limits.take(first.command.bytes, now);
       wave.push_back(first);
       queue->waiting.pop();
     }
     std::vector<SimTime> ends;
     for (const Submission& submission : wave) {
-      const Costs& cost = submission.command.write ? writes_ : reads_;
+      const Costs& cost = costs_of(submission);
       end += cost.request + transfer_time(submission.command.bytes, cost.mb_s);
       ends.push_back(end);
     }
@@ -186,6 +198,10 @@ class WavesDevice final : public Device, private EventHandler {
       simulation_.schedule(together_ ? end : ends[i], *wave[i].done, wave[i].argument);
     }
     await(end);
+  }
+
+  [[nodiscard]] const Costs& costs_of(const Submission& submission) const {
+    return submission.command.write ? writes_ : reads_;
   }
 
   Simulation& simulation_;
@@ -197,7 +213,9 @@ class WavesDevice final : public Device, private EventHandler {
   std::vector<Queue> queues_;  ///< of all commands, or of reads and of writes
   std::uint64_t submitted_ = 0;
   std::uint64_t awaited_ = 0;      ///< number of the event that counts
+  SimTime begun_ = 0;              ///< of the latest wave
   bool serving_ = false;           ///< a wave is under way, or waits for tokens
+  bool wakes_ = false;             ///< a wave has begun and has taken nothing yet
   bool waits_for_tokens_ = false;  ///< every queue that is not empty does
   DeviceCounters counters_;
 };

@@ -46,12 +46,28 @@ std::vector<SimTime> ends_of(const DeviceSpec& spec, int reads, int writes = 0) 
 }
 
 TEST(WavesDevice, ServesWhatWaitsTogether) {
-  // The first finds the device idle and is a wave by itself; the other two are the next.
-  EXPECT_EQ(ends_of(waves(), 3), (std::vector<SimTime>{39096, 78192, 87288}));
+  EXPECT_EQ(ends_of(waves(), 3), (std::vector<SimTime>{39096, 48192, 57288}));
   EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "completion": "together")"), 3),
-            (std::vector<SimTime>{39096, 87288, 87288}));
+            (std::vector<SimTime>{57288, 57288, 57288}));
   EXPECT_EQ(ends_of(waves(), 0, 1), (std::vector<SimTime>{40000 + 5000 + 4096}));
   EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 1)"), 2).back(), 2 * 39096);
+}
+
+TEST(WavesDevice, AWaveTakesWhatArrivesBeforeTheHostIsAwake) {
+  Simulation simulation;
+  const auto device = waves().make(simulation);
+  Ends ends(simulation);
+  struct Later final : EventHandler {
+    Later(Device& to, Ends& end) : device(to), ends(end) {}
+    void on_event(std::uint64_t write) override { device.submit({0, 4096, write != 0}, ends, 0); }
+    Device& device;
+    Ends& ends;
+  } later(*device, ends);
+  simulation.schedule(0, later, 0);
+  simulation.schedule(29'999, later, 1);  // a wave with a write takes 40 us before it moves
+  simulation.schedule(30'001, later, 0);  // too late, for the wave that begins at 58,192
+  simulation.run();
+  EXPECT_EQ(ends.at, (std::vector<SimTime>{49096, 58192, 58192 + 39096}));
 }
 
 TEST(WavesDevice, AClosedLoopTakesTheWaveAndEachOfItsRequests) {
@@ -79,7 +95,7 @@ TEST(WavesDevice, AWaveHasNoMoreCommandsThanItsRingTakes) {
     }
   }
   EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "ring_entries": 6)"), 3),
-            (std::vector<SimTime>{39096, 78192, 87288}))
+            (std::vector<SimTime>{39096, 48192, 48192 + 39096}))
       << "two of one block have six";
   EXPECT_EQ(ends_of(waves(R"(, "queue_depth": 8, "ring_entries": 5)"), 3),
             (std::vector<SimTime>{39096, 2 * 39096, 3 * 39096}));
