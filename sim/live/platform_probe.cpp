@@ -97,6 +97,7 @@ class Probe {
   static constexpr std::uint32_t kSmallBytes = 16 << 10;
   static constexpr std::uint32_t kLargeBytes = 512 << 10;
   static constexpr std::uint32_t kWrittenBytes = 4 << 10;  // a block that holds a new entry
+  static constexpr std::size_t kLeastClosed = 32;          ///< bursts of a closed loop
   static constexpr double kNoUs = 0.001;                   ///< a table's times are above 0
 
   void say(const std::string& what) const {
@@ -316,7 +317,7 @@ class Probe {
 
     void choose(const Burst& burst) { burst_ = burst; }
     [[nodiscard]] std::int64_t begun_ns() const { return begun_ns_; }
-    /// The share of a command in handing them over.
+    /// Handing them over.
     [[nodiscard]] double submit_us() const { return submit_us_; }
 
     [[nodiscard]] std::size_t layers() const override { return 1; }
@@ -333,7 +334,7 @@ class Probe {
       } else {
         io_.read(commands_, nobody_, batch);
       }
-      submit_us_ = us_since(begun_ns_) / static_cast<double>(burst_.count);
+      submit_us_ = us_since(begun_ns_);
     }
     [[nodiscard]] bool go_on(TransferKind /*kind*/, std::size_t /*layer*/,
                              LiveIo::Batch& /*batch*/) override {
@@ -364,9 +365,10 @@ class Probe {
     co_await machine.wait(kind, 0);
   }
 
-  /// What transfers take longer in a step than in a closed loop of the device: after pauses in
-  /// which the processor computed (`wake`), and where it goes on while they are under way
-  /// (`beside`). And what these computations take longer (`hand_over`).
+  /// What transfers take longer in a step than in a closed loop of the device, without handing over
+  /// all their commands but one, which `submit` has: after pauses in which the processor computed
+  /// (`wake`), and where it goes on while they are under way (`beside`). And what these
+  /// computations take longer (`hand_over`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
     say("reads after pauses and beside computation");
     static constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
@@ -392,13 +394,29 @@ class Probe {
     struct AfterPause {
       std::vector<double> pause_us;
       std::array<std::vector<double>, kBursts.size()> burst_us;
+      std::array<std::vector<double>, kBursts.size()> submit_us;
       std::vector<double> idle_us;  // of the thread that computes beside bursts
       std::vector<double> hand_over_us;
     };
     // Pauses of no, one, two ... layers.
     constexpr std::array<int, 5> kPauses{0, 1, 2, 4, 8};
     using AfterPauses = std::array<AfterPause, kPauses.size()>;
-    std::array<std::vector<double>, kBursts.size()> closed_us;  // with their own submission
+    const auto run_burst = [&](std::size_t which, int pause, bool beside) {
+      const TransferKind kind = kBursts[which].write ? TransferKind::kWrites : TransferKind::kReads;
+      work.choose(kBursts[which]);
+      const std::int64_t busy_ns = io.busy_ns(0);
+      machine.run(burst_step(machine, kind, pause, beside));
+      return io.busy_ns(0) - busy_ns;
+    };
+    std::array<double, kBursts.size()> closed_us{};
+    for (std::size_t which = 0; which < kBursts.size(); ++which) {
+      std::vector<double> took_us;
+      const std::int64_t end = monotonic_ns() + std::llround(options_.seconds * 1e9);
+      while (took_us.size() < kLeastClosed || monotonic_ns() < end) {
+        took_us.push_back(static_cast<double>(run_burst(which, 0, false)) * 1e-3);
+      }
+      closed_us[which] = median(took_us);
+    }
     const auto measure = [&](const char* name, bool beside) {
       AfterPauses after;
       std::int64_t last_ns = monotonic_ns();
@@ -406,17 +424,11 @@ class Probe {
       const std::int64_t end = last_ns + std::llround(10 * options_.seconds * 1e9);
       while (after[0].pause_us.size() < 3 * kBursts.size() || monotonic_ns() < end) {
         for (std::size_t which = 0; which < kBursts.size(); ++which) {
-          const TransferKind kind =
-              kBursts[which].write ? TransferKind::kWrites : TransferKind::kReads;
-          work.choose(kBursts[which]);
           for (std::size_t i = 0; i < kPauses.size(); ++i) {
-            const std::int64_t busy_ns = io.busy_ns(0);
-            machine.run(burst_step(machine, kind, kPauses[i], beside));
-            const std::int64_t took_ns = io.busy_ns(0) - busy_ns;
-            const double all_us = static_cast<double>(took_ns) * 1e-3;
+            const std::int64_t took_ns = run_burst(which, kPauses[i], beside);
             after[i].pause_us.push_back(static_cast<double>(work.begun_ns() - last_ns) * 1e-3);
-            after[i].burst_us[which].push_back(all_us - work.submit_us());
-            if (!beside && i == 0) closed_us[which].push_back(all_us);
+            after[i].burst_us[which].push_back(static_cast<double>(took_ns) * 1e-3);
+            after[i].submit_us[which].push_back(work.submit_us());
             if (const std::int64_t before = std::exchange(handed_ns, machine.hand_over_ns());
                 handed_ns > before) {
               const LiveMachine::HandOver& hand_over = machine.last_hand_over();
@@ -431,13 +443,15 @@ class Probe {
       constexpr double kKib = 1024;
       for (const AfterPause& pause : after) {
         const auto longer_us = [&](std::size_t which) {
-          return median(pause.burst_us[which]) - median(closed_us[which]);
+          return median(pause.burst_us[which]) - closed_us[which];
         };
         const double small = kSmallBytes / kKib;
         const double of_one = longer_us(0);
         const double kib = std::max((longer_us(2) - of_one) / (kLargeBytes / kKib - small), 0.0);
-        const double more = static_cast<double>(kBursts[1].count - 1);
-        const double command = std::max((longer_us(1) - of_one) / more - small * kib, 0.0);
+        const double others = static_cast<double>(kBursts[1].count - 1);
+        const double others_us = median(pause.submit_us[1]) - median(pause.submit_us[0]);
+        const double command =
+            std::max((longer_us(1) - of_one - others_us) / others - small * kib, 0.0);
         const double transfer = of_one - command - small * kib;
         const double pause_us = std::max(median(pause.pause_us), kNoUs);
         parts["transfer"].push_back({pause_us, std::max(transfer, kNoUs)});

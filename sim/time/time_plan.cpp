@@ -127,6 +127,7 @@ class StepTimer {
         device_(cell.device.make(simulation_)),
         pipeline_(cell.pipeline.make({})),
         work_{.layers = std::vector<LayerWork>(static_cast<std::size_t>(model_.layers)),
+              .submit_first_ns = submit_compute(platform_, 1),
               .measured = platform_.kernels ? &*platform_.kernels : nullptr},
         machine_(simulation_, *device_, work_),
         power_limit_(platform_) {

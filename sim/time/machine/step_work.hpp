@@ -33,7 +33,8 @@ struct LayerWork {
 /// One decoded token for every sequence of the batch.
 struct StepWork {
   std::vector<LayerWork> layers;
-  SimTime head_ns = 0;  ///< LM head
+  SimTime head_ns = 0;          ///< LM head
+  SimTime submit_first_ns = 0;  ///< share of a transfer's first command in LayerWork::submit_ns
   /// What transfers take longer than on the device alone; null: nothing.
   const MeasuredKernels* measured = nullptr;
 

@@ -123,9 +123,12 @@ void VirtualMachine::start(TransferKind kind, std::size_t layer) {
   const SimTime begin = std::max(simulation_.now(), server_.free_at());
   server_.use(submit, nobody_, 0);
   started.waiting.assign(commands.begin(), commands.end());
+  // A device does not wait for the processor to return from handing over a command.
+  const SimTime others = std::max<SimTime>(submit - work_.submit_first_ns, 0);
+  const auto last = std::max<SimTime>(std::ssize(commands) - 1, 1);
   for (std::size_t i = 0; i < commands.size(); ++i) {
-    const auto handed = static_cast<SimTime>(i + 1);
-    simulation_.schedule(begin + delay + submit * handed / std::ssize(commands), started, i);
+    const SimTime later = others * static_cast<SimTime>(i) / last;
+    simulation_.schedule(begin + delay + later, started, i);
   }
 }
 

@@ -106,6 +106,7 @@ TEST_F(VirtualMachineTest, TransfersRunBesideKernelsAndOutliveTheStep) {
 
 TEST_F(VirtualMachineTest, HandingOverCommandsTakesTheProcessorsTime) {
   work_.layers[0].submit_ns[static_cast<std::size_t>(TransferKind::kReads)] = 60;
+  work_.submit_first_ns = 20;
   const auto step = [](VirtualMachineTest& test) -> StepTask {
     Machine& machine = test.machine_;
     machine.start(TransferKind::kReads, 0);
@@ -113,12 +114,13 @@ TEST_F(VirtualMachineTest, HandingOverCommandsTakesTheProcessorsTime) {
     test.see();
     co_await machine.wait(TransferKind::kReads, 0);
   };
-  // The second of two commands, of 700 ns, is handed over after 60 ns.
-  EXPECT_EQ(run({step, step}), (std::vector<SimTime>{760, 1520}));
-  EXPECT_EQ(seen_, (std::vector<SimTime>{360, 1120}));
+  // The second of two commands, of 700 ns, is handed over 40 ns after the first, which begins at
+  // once.
+  EXPECT_EQ(run({step, step}), (std::vector<SimTime>{740, 1480}));
+  EXPECT_EQ(seen_, (std::vector<SimTime>{360, 1100}));
   EXPECT_EQ(machine_.computed_ns(), 720);
-  EXPECT_EQ(machine_.io_busy_ns(), 1520);
-  EXPECT_EQ(machine_.command_ns(false), (std::vector<SimTime>{130, 760, 130, 760}));
+  EXPECT_EQ(machine_.io_busy_ns(), 1480);
+  EXPECT_EQ(machine_.command_ns(false), (std::vector<SimTime>{100, 740, 100, 740}));
   EXPECT_EQ(work_.compute_ns(), 50000 + 2 * 4321 + 60);
 }
 
