@@ -317,7 +317,7 @@ class Probe {
 
     void choose(const Burst& burst) { burst_ = burst; }
     [[nodiscard]] std::int64_t begun_ns() const { return begun_ns_; }
-    /// Handing them over.
+    /// What handing them over took.
     [[nodiscard]] double submit_us() const { return submit_us_; }
 
     [[nodiscard]] std::size_t layers() const override { return 1; }
@@ -365,10 +365,10 @@ class Probe {
     co_await machine.wait(kind, 0);
   }
 
-  /// What transfers take longer in a step than in a closed loop of the device, without handing over
-  /// all their commands but one, which `submit` has: after pauses in which the processor computed
-  /// (`wake`), and where it goes on while they are under way (`beside`). And what these
-  /// computations take longer (`hand_over`).
+  /// What transfers take longer in a step than in a closed loop of the device: after pauses in
+  /// which the processor computed (`wake`), and where it goes on while they are under way
+  /// (`beside`). Handing over their second command and the further ones, which `submit` has, is
+  /// taken off. And what these computations take longer (`hand_over`).
   void reads_in_a_step(const BlockTarget& target, const LiveIo::Options& io_options) {
     say("reads after pauses and beside computation");
     static constexpr std::array<Burst, 4> kBursts{{{1, kSmallBytes, false},
