@@ -51,6 +51,9 @@ static_assert(std::atomic<bool>::is_always_lock_free, "written by a signal handl
 
 std::atomic<bool> is_helper{false};
 
+/// Wakes the thread of an InterruptCleanup. By default a process ignores it.
+constexpr int kWakingSignal = SIGURG;
+
 /// Whether a thread of an InterruptCleanup waits, which can remove a folder; a handler cannot.
 std::atomic<bool> has_waiter{false};
 
@@ -107,8 +110,11 @@ InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string wha
   // A process that forks while this thread begins would copy the locks of what it allocates.
   std::latch begun(1);
   waiter_ = std::jthread([this, &begun](const std::stop_token& stop) {
+    sigset_t awaited = signals_;
+    sigaddset(&awaited, kWakingSignal);
+    pthread_sigmask(SIG_BLOCK, &awaited, nullptr);
     begun.count_down();
-    wait(stop);
+    wait(awaited, stop);
   });
   begun.wait();
   has_waiter = true;
@@ -117,6 +123,7 @@ InterruptCleanup::InterruptCleanup(std::filesystem::path folder, std::string wha
 InterruptCleanup::~InterruptCleanup() {
   has_waiter = false;
   waiter_.request_stop();
+  pthread_kill(waiter_.native_handle(), kWakingSignal);
   waiter_.join();
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
@@ -127,16 +134,16 @@ void InterruptCleanup::remove_outputs() const {
   if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
 }
 
-void InterruptCleanup::wait(const std::stop_token& stop) const {
-  constexpr timespec kPatience{0, 50'000'000};  // how late a stop is noticed
+void InterruptCleanup::wait(const sigset_t& awaited, const std::stop_token& stop) const {
+  constexpr timespec kPatience{0, 50'000'000};  // how late end_program() is noticed
   while (!stop.stop_requested()) {
-    const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
+    const int signal = sigtimedwait(&awaited, nullptr, &kPatience);
     if (program_ending.said) {
       remove_outputs();
       write_last_line(program_ending.message);
       ::_exit(program_ending.exit_code);
     }
-    if (signal < 0) continue;
+    if (signal < 0 || signal == kWakingSignal) continue;
     remove_outputs();
     write_last("\nkvreplay: interrupted; " + what_is_left_ + "\n");
     ::_exit(128 + signal);

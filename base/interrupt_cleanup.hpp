@@ -62,7 +62,7 @@ class InterruptCleanup {
   InterruptCleanup& operator=(const InterruptCleanup&) = delete;
 
  private:
-  void wait(const std::stop_token& stop) const;
+  void wait(const sigset_t& awaited, const std::stop_token& stop) const;
   void remove_outputs() const;
 
   std::filesystem::path folder_;

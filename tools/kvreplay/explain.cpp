@@ -148,7 +148,7 @@ struct Kind {
 };
 
 const std::array<Kind, 5> kKinds{{{"systems", explain_system, "grouping"},
-                                  {"devices", explain_device, "link_mb_s"},
+                                  {"devices", explain_device, "queue_depth"},
                                   {"models", explain_numbers<ModelSpec>, "hidden_size"},
                                   {"platforms", explain_platform, "compute_gflop_s"},
                                   {"experiments", explain_experiment, "trace"}}};

@@ -401,7 +401,7 @@ def drift_text(rows, cells):
         if in_memory(cell[2]):
             return (f"- {row['system']} reads nothing and computes hardly more than what the probe timed: of "
                     f"the errors, {row['error']['compute_ms'] * 100:+.1f} % of computation is that the "
-                    "machine's speed changed in between")
+                    "machine's speed changed in between, or the probe is off")
     return ""
 
 
@@ -514,6 +514,18 @@ def check_runs(options, cells):
              "in_memory", "--prompt", options.prompt, "--steps", 1, "--dry-run")
 
 
+def check_kinds(options):
+    """A file of another kind is refused before anything is measured."""
+    for option, member in (("device", "queue_depth"), ("platform", "compute_gflop_s")):
+        given = getattr(options, option)
+        if not given:
+            continue
+        file = config_file(option, given)
+        if not {member, "base"} & set(read_json(file)):
+            raise UserError(f"{file}: found no {option}; allowed: a file with the member {member}, or with a "
+                            "base that has it")
+
+
 def check_platform(options):
     """A platform that was not measured as the runs are is told, and taken."""
     if not options.platform:
@@ -590,6 +602,7 @@ def main():
                         "systems")
     check_target(options)
     check_runs(options, cells)
+    check_kinds(options)
     check_platform(options)
     out = open_folder(options)
     with open(out / "settings.json", encoding="utf-8") as held:
