@@ -41,6 +41,9 @@ class Bucket {
   SimTime full_at_ = 0;
 };
 
+/// Of a limit that is there: a command waits for its tokens for some minutes at most.
+constexpr double kLeastLimit = 0.001;
+
 /// A limit on requests and one on bytes; 0: none.
 class RateLimits {
  public:
@@ -84,6 +87,12 @@ class WavesDevice final : public Device, private EventHandler {
         ring_entries_(static_cast<std::uint64_t>(arguments.integer("ring_entries"))),
         together_(arguments.text("completion") == "together") {
     check_multiple(arguments, "max_transfer_bytes", "logical_block_bytes");
+    for (const char* limit : {"limit_iops", "limit_mb_s", "write_limit_iops", "write_limit_mb_s"}) {
+      const double value = arguments.real(limit);
+      if (value > 0 && value < kLeastLimit) {
+        throw bad_value(arguments, limit, "0, or 0.001 or more");
+      }
+    }
     const SimTime burst = from_us(arguments.real("limit_burst_s") * 1e6);
     queues_.push_back(
         {RateLimits(arguments.real("limit_iops"), arguments.real("limit_mb_s"), burst)});

@@ -58,17 +58,24 @@ std::span<const Parameter> PlatformSpec::parameters() {
 
 namespace {
 
+/// Longest time of a kernel, us; sums of millions of them can still be counted in nanoseconds.
+constexpr double kMostUs = 1e9;
+
 /// [[work, us], ...]
 MeasuredKernel parse_points(const ConfigNode& node) {
   std::vector<MeasuredKernel::Point> points;
+  if (node.raw().empty())
+    throw UserError(node.place(), "found no points", "[work, us] once or more");
   for (const ConfigNode& item : node.items()) {
     const nlohmann::json& pair = item.raw();
     const bool numbers =
         pair.is_array() && pair.size() == 2 && pair[0].is_number() && pair[1].is_number();
     if (!numbers || !(pair[0].get<double>() > 0) || !(pair[1].get<double>() > 0) ||
+        pair[1].get<double>() > kMostUs ||
         (!points.empty() && pair[0].get<double>() <= points.back().work)) {
-      throw UserError(item.place(), "found " + pair.dump(),
-                      "[work, us], both above 0, with more work than the point before");
+      throw UserError(
+          item.place(), "found " + pair.dump(),
+          "[work, us], both above 0, us up to 1e9, with more work than the point before");
     }
     points.push_back({pair[0].get<double>(), pair[1].get<double>()});
   }
@@ -76,12 +83,22 @@ MeasuredKernel parse_points(const ConfigNode& node) {
 }
 
 /// [[work, us], ...], or such a list for each part
-MeasuredKind parse_kind(const ConfigNode& node) {
+MeasuredKind parse_kind(const ConfigNode& node, std::string_view name) {
   MeasuredKind kind;
+  const bool of_transfers = name == "wake" || name == "beside";
+  const bool whole = name == "matrix_vector" || name == "fetch" || name == "submit" ||
+                     name == "factorise" || name == "hand_over";
+  if (node.is_object() ? whole : of_transfers) {
+    throw UserError(
+        node.place(), node.is_object() ? "found parts" : "found no parts",
+        whole ? "[[work, us], ...]" : "such lists for transfer, command, kib and write");
+  }
   if (!node.is_object()) {
     kind.any = parse_points(node);
     return kind;
   }
+  static const std::vector<std::string> kOfTransfers{"transfer", "command", "kib", "write"};
+  if (of_transfers) node.allow_only(kOfTransfers);
   for (const std::string& part : node.keys()) kind.parts[part] = parse_points(node.at(part));
   return kind;
 }
@@ -103,7 +120,7 @@ MeasuredKernels parse_kernels(const ConfigNode& node) {
   kernels.weight_bits = number("weight_bits");
   kernels.threads = std::llround(number("threads"));
   MeasuredKernels::for_kinds(kernels, [&](const char* name, MeasuredKind& kind) {
-    if (node.has(name)) kind = parse_kind(node.at(name));
+    if (node.has(name)) kind = parse_kind(node.at(name), name);
   });
   return kernels;
 }
@@ -129,7 +146,7 @@ SimTime MeasuredKernel::ns(double work) const {
     const auto first = last - 1;
     us = first->us + (work - first->work) * (last->us - first->us) / (last->work - first->work);
   }
-  return static_cast<SimTime>(std::ceil(std::max(us, 0.0) * 1e3));
+  return static_cast<SimTime>(std::ceil(std::clamp(us, 0.0, kMostUs) * 1e3));
 }
 
 SimTime MeasuredKernels::hand_over_time_ns(SimTime idle_ns) const {

@@ -11,6 +11,7 @@
 #include "devices/calibration/calibrate.hpp"
 #include "devices/calibration/measure.hpp"
 #include "devices/device_config.hpp"
+#include "tests/support/user_error.hpp"
 
 namespace kvreplay {
 namespace {
@@ -155,6 +156,10 @@ TEST(WavesDevice, RefusesWhatBreaksItsLimits) {
   Ends ends(simulation);
   EXPECT_THROW(device->submit({100, 4096, false}, ends, 0), std::logic_error);
   EXPECT_THROW(device->submit({0, 0, false}, ends, 0), std::logic_error);
+  EXPECT_NE(user_error_of([&] {
+              (void)waves(R"(, "queue_depth": 8, "write_limit_iops": 1e-10)").make(simulation);
+            }).find("write_limit_iops"),
+            std::string::npos);
 }
 
 /// What sizes and depths give on the device that is read, and on the one that is written.

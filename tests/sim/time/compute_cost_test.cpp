@@ -178,6 +178,9 @@ TEST(MeasuredKernels, GoOnBeyondTheirEnds) {
   EXPECT_EQ(two.ns(0), 1000);
   EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 2}}).ns(5), 1000);
   EXPECT_EQ(MeasuredKernel({{.work = 10, .us = 1}, {.work = 20, .us = 9}}).ns(1), 0);
+  EXPECT_EQ(MeasuredKernel({{.work = 1, .us = 1}, {.work = 1.000001, .us = 1e9}}).ns(1e18),
+            1'000'000'000'000)
+      << "no more than a point may say";
 }
 
 TEST(MeasuredKernels, HandsOverAsAtTheNearestPauseMeasured) {
@@ -213,15 +216,21 @@ TEST(MeasuredKernels, TransfersWakeTheDeviceUpToTheLongestPauseMeasured) {
 }
 
 TEST(MeasuredKernels, BadPointsAreNamed) {
-  const auto error = [](const std::string& points) {
+  const auto error = [](const std::string& points, const std::string& kind = "score") {
     return user_error_of([&] {
-      (void)measured_platform(R"({"source": "test", "weight_bits": 16, "threads": 2, "score": )" +
-                              points + "}");
+      (void)measured_platform(R"({"source": "test", "weight_bits": 16, "threads": 2, ")" + kind +
+                              R"(": )" + points + "}");
     });
   };
   EXPECT_NE(error("[[10, 2], [10, 3]]").find("/kernels/score/1"), std::string::npos);
   EXPECT_NE(error("[[10, -2]]").find("above 0"), std::string::npos);
   EXPECT_NE(error("[7]").find("[work, us]"), std::string::npos);
+  EXPECT_NE(error("[]").find("/kernels/score: found no points"), std::string::npos);
+  EXPECT_NE(error(R"({"page": []})").find("/kernels/score/page"), std::string::npos);
+  EXPECT_NE(error("[[1, 1e10]]").find("up to 1e9"), std::string::npos);
+  EXPECT_NE(error("[[1, 2]]", "wake").find("found no parts"), std::string::npos);
+  EXPECT_NE(error(R"({"bogus": [[1, 2]]})", "wake").find("transfer"), std::string::npos);
+  EXPECT_NE(error(R"({"x": [[1, 2]]})", "submit").find("found parts"), std::string::npos);
 }
 
 }  // namespace

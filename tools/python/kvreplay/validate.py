@@ -565,10 +565,17 @@ def open_folder(options):
                                 "new folder, or one of an earlier validate")
             out.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError), open(file, "x", encoding="utf-8") as stream:
-                stream.write(json.dumps(settings, indent=2) + "\n")  # whoever was faster has the folder
+                try:
+                    stream.write(json.dumps(settings, indent=2) + "\n")  # whoever was faster has the folder
+                    stream.flush()
+                except OSError:
+                    file.unlink()
+                    raise
     except OSError as error:
         raise UserError(f"{out}: {reason(error)}; allowed: a folder that can be made") from None
     before = read_json(file)
+    if not isinstance(before, dict):
+        raise UserError(f"{file}: found no settings; allowed: those of `kvreplay validate`, or a new folder")
     for name, value in settings.items():
         if before.get(name) != value:
             raise UserError(f"{out}: measured with {name} = {before.get(name)}, now {value}; allowed: the "
