@@ -112,7 +112,7 @@ class WavesDevice final : public Device, private EventHandler {
     const bool first = queue.waiting.empty();
     queue.waiting.push({command, &done, argument, submitted_++});
     // What waits for tokens of reads does not keep a write waiting, nor the reverse.
-    if (!serving_ || (waits_for_tokens_ && first)) begin();
+    if (state_ == State::kIdle || (state_ == State::kWaitsForTokens && first)) begin();
   }
   void use_up_burst() override {
     for (Queue& queue : queues_) queue.limits.empty();
@@ -121,6 +121,12 @@ class WavesDevice final : public Device, private EventHandler {
   [[nodiscard]] DeviceCounters counters() const override { return counters_; }
 
  private:
+  enum class State {
+    kIdle,
+    kWaitsForTokens,  ///< as every queue does that is not empty
+    kWakes,           ///< a wave has begun and has taken nothing yet
+    kMoves,           ///< it takes no more
+  };
   struct Submission {
     IoCommand command;
     EventHandler* done = nullptr;
@@ -154,7 +160,7 @@ class WavesDevice final : public Device, private EventHandler {
   /// begun.
   void on_event(std::uint64_t argument) override {
     if (argument != awaited_) return;
-    if (wakes_) {
+    if (state_ == State::kWakes) {
       serve();
     } else {
       begin();
@@ -164,25 +170,27 @@ class WavesDevice final : public Device, private EventHandler {
 
   void begin() {
     const SimTime now = simulation_.now();
-    serving_ = false;
-    waits_for_tokens_ = false;
+    state_ = State::kIdle;
     SimTime allowed_at = std::numeric_limits<SimTime>::max();
     for (const Queue& queue : queues_) {
       if (queue.waiting.empty()) continue;
-      serving_ = true;
       allowed_at = std::min(allowed_at, queue.limits.allowed_at(now));
     }
-    if (!serving_) return;
-    waits_for_tokens_ = allowed_at > now;
-    wakes_ = !waits_for_tokens_;
+    if (allowed_at == std::numeric_limits<SimTime>::max()) return;
+    if (allowed_at > now) {
+      state_ = State::kWaitsForTokens;
+      await(allowed_at);
+      return;
+    }
+    state_ = State::kWakes;
     begun_ = now;
-    await(wakes_ ? now + costs_of(next(now)->waiting.front()).wave : allowed_at);
+    await(now + costs_of(next(now)->waiting.front()).wave);
   }
 
   /// Moves a wave of what waits now.
   void serve() {
     const SimTime now = simulation_.now();
-    wakes_ = false;
+    state_ = State::kMoves;
     std::vector<Submission> wave;
     std::uint64_t descriptors = 0;
     SimTime end = now;
@@ -221,11 +229,9 @@ class WavesDevice final : public Device, private EventHandler {
   const bool together_;
   std::vector<Queue> queues_;  ///< of all commands, or of reads and of writes
   std::uint64_t submitted_ = 0;
-  std::uint64_t awaited_ = 0;      ///< number of the event that counts
-  SimTime begun_ = 0;              ///< of the latest wave
-  bool serving_ = false;           ///< a wave is under way, or waits for tokens
-  bool wakes_ = false;             ///< a wave has begun and has taken nothing yet
-  bool waits_for_tokens_ = false;  ///< every queue that is not empty does
+  std::uint64_t awaited_ = 0;  ///< number of the event that counts
+  SimTime begun_ = 0;          ///< of the latest wave
+  State state_ = State::kIdle;
   DeviceCounters counters_;
 };
 

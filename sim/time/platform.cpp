@@ -64,8 +64,9 @@ constexpr double kMostUs = 1e9;
 /// [[work, us], ...]
 MeasuredKernel parse_points(const ConfigNode& node) {
   std::vector<MeasuredKernel::Point> points;
-  if (node.raw().empty())
+  if (node.raw().empty()) {
     throw UserError(node.place(), "found no points", "[work, us] once or more");
+  }
   for (const ConfigNode& item : node.items()) {
     const nlohmann::json& pair = item.raw();
     const bool numbers =
